@@ -35,7 +35,7 @@ from onlyonce.declare.pipeline import (
 from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
-from onlyonce.model.triggers import AfterRecords, AfterTime
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime
 from onlyonce.model.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:

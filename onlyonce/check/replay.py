@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onlyonce import settings
-from onlyonce.commitlog import batches, removals
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables

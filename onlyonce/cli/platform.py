@@ -11,8 +11,8 @@ from onlyonce.cli.shell import Json, PipelineName, give
 from onlyonce.declare.sources.ranges import Growing
 from onlyonce.declare.sources.sources import Kafka, PubSub
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import on_disk
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import on_disk
 
 PANEL = "The platform"
 

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.context.working_copy import WorkingCopy
 from onlyonce.database.connect import Database, run
-from onlyonce.model.location import Location
 from onlyonce.model.run.long_run import first_cause
+from onlyonce.model.storage.location import Location
 from onlyonce.session.failures import OTHER_DRIVER, translate
 from onlyonce.session.worker import GONE
 from onlyonce.storage import checkpoint

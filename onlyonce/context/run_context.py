@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import declared, dropping, lineages, removals
+from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog.operate import dropping, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
@@ -25,7 +26,7 @@ from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
 from onlyonce.model import partitions
 from onlyonce.model.batch import EXACTLY_ONCE
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.sources.reading import Readings

@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from onlyonce.model.errors import Retryable
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.failures import PLANNED
 from onlyonce.spark import temporary
 from onlyonce.storage import checkpoint, stores

@@ -27,8 +27,8 @@ from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.chained import Chained
 
 __all__ = [
     "MODES",

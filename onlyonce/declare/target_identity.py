@@ -27,8 +27,8 @@ from onlyonce import environment, settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Url
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
+from onlyonce.model.storage.location import Url
 
 PORTS = {"mysql": 3306, "mariadb": 3306}
 NAME_BYTES = 63

@@ -20,7 +20,7 @@ from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.sinks.files.stores import folder_of
 
 ROWS = 5

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import health, long_runs
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.operate import health
 from onlyonce.database.connect import Database, run
 from onlyonce.local.standalone import schedules
 from onlyonce.local.standalone.airflow_api import AirflowApi

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.lookups import copies
 from onlyonce.lookups.copies import Named
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 
 FOUND = timedelta(days=2)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from onlyonce import settings
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Entry
 

@@ -14,7 +14,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import opening, stores
 
 

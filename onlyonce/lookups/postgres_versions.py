@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups import copies, postgres_copy
 from onlyonce.lookups.seen import Version, gone
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 
 REFRESH = timedelta(minutes=1)
 

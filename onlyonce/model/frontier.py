@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onlyonce.model.chained import Chained
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Joined, Micros, Session, Window, micros, reach, waits
 
 MILLI: Micros = 1000

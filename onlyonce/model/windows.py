@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.window_options import known_zone, positive, within
+from onlyonce.model.outputs.window_options import known_zone, positive, within
 
 Micros = int
 DAY = timedelta(days=1)
@@ -238,3 +238,8 @@ def longest(window: Fixed | Sliding) -> Micros:
     """No window is longer. A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more."""
     zoned = isinstance(window, Fixed) and not window.in_utc
     return micros(window.size) + (2 * micros(DAY) if zoned else 0)
+
+
+def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
+    """Whether a window ends later than `after` and not later than `upto`: each instant is in a window, the first of which ends next."""
+    return window.assign(after)[0][1] <= upto

@@ -19,7 +19,8 @@ import structlog
 from onlyonce import settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector
-from onlyonce.commitlog import alerting, views
+from onlyonce.commitlog import views
+from onlyonce.commitlog.operate import alerting
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations

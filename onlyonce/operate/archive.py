@@ -30,7 +30,7 @@ from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.operate import taken_in
 from onlyonce.operate.taken_in import Mark
 from onlyonce.storage import stores

@@ -16,7 +16,7 @@ from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Pipeline, target
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import opening
 
 RECENT = 100

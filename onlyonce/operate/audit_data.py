@@ -31,17 +31,18 @@ import pyarrow.compute as pc
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import collector, packed
-from onlyonce.commitlog import removals, views
+from onlyonce.commitlog import views
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.location import Location
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
+from onlyonce.model.storage.location import Location
 from onlyonce.operate.sink_rows import Windows, in_delta, in_iceberg, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id

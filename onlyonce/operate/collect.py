@@ -24,7 +24,8 @@ import structlog
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector, merging, range_filters
-from onlyonce.commitlog import driver_runs, retention
+from onlyonce.commitlog import driver_runs
+from onlyonce.commitlog.operate import retention
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown

@@ -20,9 +20,9 @@ from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.location import Location
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
+from onlyonce.model.storage.location import Location
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
 

@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector
-from onlyonce.commitlog import declared, dropping, health, lineages
+from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog.operate import dropping, health
 from onlyonce.database.connect import Database, snapshot, transaction
 from onlyonce.database.migrate import missing
 from onlyonce.declare import loading as declarations

@@ -22,8 +22,9 @@ import structlog
 
 from onlyonce import environment, logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import authorities, dropping
-from onlyonce.commitlog.dropping import Dropped, Left
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.operate import dropping
+from onlyonce.commitlog.operate.dropping import Dropped, Left
 from onlyonce.commitlog.sinks import targets as log_of_targets
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
@@ -33,9 +34,9 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location, Url, location
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Location, Url, location
 from onlyonce.storage import log_entries, stores
 from onlyonce.storage.beside import beside, is_ours
 

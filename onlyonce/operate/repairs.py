@@ -15,13 +15,13 @@ from typing import Any
 import structlog
 
 from onlyonce import settings
-from onlyonce.commitlog import health
+from onlyonce.commitlog.operate import health
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.location import location
 from onlyonce.model.operate.finding import Finding
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import location
 from onlyonce.receive import catalog_rebuild
 from onlyonce.storage import stores
 

@@ -18,8 +18,8 @@ from onlyonce import environment, settings
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
 from onlyonce.model.operate.dropping import Place
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening, table_features
 
 WINDOW = ["window_start", "window_end"]

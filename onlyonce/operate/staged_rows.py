@@ -12,7 +12,7 @@ from __future__ import annotations
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.commitlog.retention import Settled
+from onlyonce.commitlog.operate.retention import Settled
 from onlyonce.storage import log_entries, opening
 
 

@@ -5,7 +5,7 @@ Who calls it: `collect`, each hour. Errors: Retryable while the database is away
 
 from __future__ import annotations
 
-from onlyonce.commitlog import retention
+from onlyonce.commitlog.operate import retention
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 

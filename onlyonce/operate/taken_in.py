@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.catalog import collector
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.sources.files import moved_inboxes
 from onlyonce.storage import event_rows, log_entries
 

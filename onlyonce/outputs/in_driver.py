@@ -32,6 +32,7 @@ from onlyonce.model.errors import Retryable
 from onlyonce.model.units import Content
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
+from onlyonce.session import adaptive
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.sinks import TakesFew
@@ -62,7 +63,7 @@ def written(
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)
     if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
         return None
-    rows: pa.Table = (wanted.limit(MOST + 1) if bounded else wanted).toArrow()
+    rows: pa.Table = (adaptive.of_local_rows(wanted.limit(MOST + 1)) if bounded else wanted).toArrow()
     if bounded and rows.num_rows > MOST:
         return None
     passing("output-consumed")

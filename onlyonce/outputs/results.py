@@ -24,8 +24,8 @@ from onlyonce.declare.outputs.newest import newest_by
 from onlyonce.declare.outputs.sinks import Sink, later_window_wins
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.units import Content
 from onlyonce.outputs import stateless
 from onlyonce.outputs.function import rejecting, several_results

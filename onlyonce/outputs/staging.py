@@ -14,7 +14,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
-from onlyonce.sinks import delta_append
+from onlyonce.sinks.delta import delta_append
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 

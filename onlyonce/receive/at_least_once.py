@@ -25,7 +25,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.model.units import Counts
 from onlyonce.receive import events
 from onlyonce.storage import delta, log_entries

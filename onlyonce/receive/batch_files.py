@@ -15,9 +15,10 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.location import Location, location
 from onlyonce.model.operate.collecting import edge_buckets
-from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit, straight
+from onlyonce.model.storage.location import Location, location
+from onlyonce.receive import in_driver, poison, receive_task, receive_unit, straight
+from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.receive.event_files import Stamp
 from onlyonce.session import schemas
 from onlyonce.sources.chosen import Chosen

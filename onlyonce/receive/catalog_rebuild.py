@@ -26,8 +26,8 @@ from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable
-from onlyonce.model.location import Location
 from onlyonce.model.operate.collecting import horizon_buckets
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import event_rows
 
 AT_ONCE = 2_000_000

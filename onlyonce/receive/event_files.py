@@ -18,10 +18,10 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import Location
 from onlyonce.model.sources.tides import Turn, after_batch
+from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Micros
-from onlyonce.receive.exchange import CODE
+from onlyonce.receive.blocks.exchange import CODE
 from onlyonce.sources.parse.plain_records import INSTANT
 from onlyonce.storage import dictionaries
 from onlyonce.storage.stores import arrow

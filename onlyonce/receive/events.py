@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta, log_entries, own_tables

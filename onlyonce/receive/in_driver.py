@@ -18,9 +18,9 @@ import pyarrow as pa
 import structlog
 
 from onlyonce import settings
-from onlyonce.model.location import Location, location
-from onlyonce.receive import exchange
-from onlyonce.receive.exchange import Task
+from onlyonce.model.storage.location import Location, location
+from onlyonce.receive.blocks import exchange
+from onlyonce.receive.blocks.exchange import Task
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse.plain_records import Reader

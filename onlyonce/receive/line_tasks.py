@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from onlyonce.receive import block_files
+from onlyonce.receive.blocks import block_files
 from onlyonce.session import schemas, worker
 from onlyonce.session.worker import Work
 from onlyonce.sources.files import line_reader

@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog import compaction
+from onlyonce.commitlog.operate import compaction
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.receive import events
 
 

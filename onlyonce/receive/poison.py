@@ -26,8 +26,8 @@ from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
-from onlyonce.model.location import Location
 from onlyonce.model.poison import Place
+from onlyonce.model.storage.location import Location
 from onlyonce.session.failures import known as is_known
 from onlyonce.sources.chosen import Chosen
 from onlyonce.storage import stores

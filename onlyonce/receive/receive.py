@@ -23,7 +23,8 @@ from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.sources.tides import Tides
 from onlyonce.model.windows import Micros, micros
-from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, idling, merge_as_it_grows
+from onlyonce.receive import at_least_once, batch_files, catalog_rebuild, events, idling, merge_as_it_grows
+from onlyonce.receive.blocks import block_files
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
 from onlyonce.storage import checkpoint, delta, own_tables

@@ -17,12 +17,12 @@ from pyspark import TaskContext
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.receive import receive_unit
+from onlyonce.receive.blocks.exchange import CODE, Part, Parts, Task, records_of
+from onlyonce.receive.blocks.spill import Spill
 from onlyonce.receive.event_files import EventFiles, Stamp
-from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
-from onlyonce.receive.spill import Spill
 from onlyonce.session import worker
 from onlyonce.session.worker import Batches
 

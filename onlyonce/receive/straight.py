@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.receive import exchange, line_tasks
-from onlyonce.receive.block_files import Left
-from onlyonce.receive.exchange import Parts, Task
+from onlyonce.receive import line_tasks
+from onlyonce.receive.blocks import exchange
+from onlyonce.receive.blocks.block_files import Left
+from onlyonce.receive.blocks.exchange import Parts, Task
 from onlyonce.session import schemas
 from onlyonce.session.worker import Batches
 from onlyonce.sources.lines import Lines

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
 
 Times = NDArray[np.int64]

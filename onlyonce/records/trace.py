@@ -18,14 +18,14 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import removals
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.operate.retaining import said
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.report import Report
 from onlyonce.model.windows import Session, micros
 from onlyonce.records import left_out

@@ -24,7 +24,8 @@ import structlog
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog import batches, compaction
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.operate import compaction
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run

@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import lineages, removals
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, unknown

@@ -15,15 +15,16 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages, removals, turns
+from onlyonce.commitlog import authorities, batches, lineages, turns
+from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Location
 from onlyonce.run import from_start, kept_start, withdraw
 from onlyonce.sources.files import listing
 from onlyonce.storage import log_entries, opening

@@ -30,7 +30,7 @@ from onlyonce.commitlog import authorities, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.beside import beside, is_ours
 

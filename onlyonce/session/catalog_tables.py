@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from onlyonce.model import location as locations
-from onlyonce.model.location import Location
+from onlyonce.model.storage import location as locations
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
 
 LOCAL = "file:"

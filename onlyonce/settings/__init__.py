@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from onlyonce.environment import within
 from onlyonce.model.errors import Refused
-from onlyonce.model.folders import check_folder
-from onlyonce.model.location import Location, is_url, location, on_disk
+from onlyonce.model.storage.folders import check_folder
+from onlyonce.model.storage.location import Location, is_url, location, on_disk
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -30,7 +30,7 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Session, own
 from onlyonce.storage import log_entries, opening, table_features
 

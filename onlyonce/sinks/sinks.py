@@ -52,11 +52,11 @@ class TakesFew(Protocol):
 
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     """The writer of an output's declared sink."""
+    from onlyonce.sinks.delta.sink_delta import DeltaWriter
     from onlyonce.sinks.files.sink_files import FilesWriter
     from onlyonce.sinks.mysql.sink_mysql import MySQLWriter
     from onlyonce.sinks.outbox.sink_outbox import OutboxWriter
     from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
-    from onlyonce.sinks.sink_delta import DeltaWriter
 
     if isinstance(output.sink, Sent):
         return OutboxWriter(context, query, output)

@@ -23,7 +23,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.starts import EARLIEST, before_start
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url, on_disk
+from onlyonce.model.storage.location import Location, Url, on_disk
 from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
 from onlyonce.sources.files.growing import Known

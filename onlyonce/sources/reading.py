@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries
 from onlyonce.storage.appended import Own
 from onlyonce.storage.stores import arrow

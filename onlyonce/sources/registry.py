@@ -21,7 +21,7 @@ from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.storage import delta, log_entries, opening, own_tables
 from onlyonce.storage.appended import Appended

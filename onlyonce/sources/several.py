@@ -27,7 +27,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.discovery import NO_BATCH

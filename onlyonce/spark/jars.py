@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 
 SCALA = "2.13"
 SDK = "2.35.4"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import is_s3
+from onlyonce.model.storage.location import is_s3
 from onlyonce.spark import jars, state
 from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master

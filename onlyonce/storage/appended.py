@@ -15,7 +15,7 @@ from typing import Self
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import checksums, log_entries, opening
 
 

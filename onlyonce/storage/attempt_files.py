@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.model import attempts
-from onlyonce.model.location import Location, below
+from onlyonce.model.storage import attempts
+from onlyonce.model.storage.location import Location, below
 from onlyonce.storage import log_entries, opening, stores
 
 TABLES = ("events", "files", "ranges")

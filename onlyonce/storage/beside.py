@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from onlyonce.model.location import Location
 from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 
 KEEPS = "onlyonce.keeps"

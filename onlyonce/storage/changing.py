@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from onlyonce.failpoints import passing
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import delta, opening, own_tables, statistics, table_files
 from onlyonce.storage.table_files import Held
 

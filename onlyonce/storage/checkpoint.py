@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 
 _PROVIDER, _PARTITIONS = "spark.sql.streaming.stateStore.providerClass", "spark.sql.shuffle.partitions"

@@ -17,7 +17,7 @@ import structlog
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 from onlyonce.storage.log_entries import LOG
 

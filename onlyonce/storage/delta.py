@@ -17,7 +17,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.log_entries import LOG

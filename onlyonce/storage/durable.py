@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 
 
 def sync(path: Location) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import opening
 from onlyonce.storage.stores import arrow
 

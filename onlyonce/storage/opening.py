@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage.stores import options
 
 

@@ -25,9 +25,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from onlyonce.failpoints import passing
-from onlyonce.model import attempts
 from onlyonce.model.errors import Retryable
-from onlyonce.model.location import Location
+from onlyonce.model.storage import attempts
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import delta, log_entries, statistics, stores
 from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow

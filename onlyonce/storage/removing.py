@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onlyonce.failpoints import passing
-from onlyonce.model import attempts
-from onlyonce.model.location import Location
+from onlyonce.model.storage import attempts
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import rewriting
 from onlyonce.storage.rewriting import File
 

@@ -26,9 +26,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from onlyonce.failpoints import passing
-from onlyonce.model import attempts
 from onlyonce.model.errors import InvariantBroken, OnlyonceError
-from onlyonce.model.location import Location
+from onlyonce.model.storage import attempts
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import dictionaries, durable, log_entries, opening, own_tables, statistics, stores
 from onlyonce.storage.stores import arrow
 

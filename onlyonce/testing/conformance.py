@@ -24,7 +24,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.receive import block_files, exchange
+from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.session.failures import translate
 from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import triggers
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.triggers import Bounds, Held, Trigger
+from onlyonce.model.outputs import triggers
+from onlyonce.model.outputs.triggers import Bounds, Held, Trigger
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import results
 from onlyonce.outputs.function import rejecting

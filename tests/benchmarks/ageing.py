@@ -22,7 +22,7 @@ from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, do, run
-from onlyonce.model.location import Location, on_disk
+from onlyonce.model.storage.location import Location, on_disk
 from onlyonce.storage import delta, own_tables
 from onlyonce.storage.appended import Appended
 from tests.benchmarks.growth import uniform

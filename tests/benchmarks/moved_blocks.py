@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import worker
 from onlyonce.storage import stores
 from tests.benchmarks import measure

@@ -15,8 +15,9 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.location import Location
-from onlyonce.receive import batch_files, events, exchange
+from onlyonce.model.storage.location import Location
+from onlyonce.receive import batch_files, events
+from onlyonce.receive.blocks import exchange
 from onlyonce.session import schemas
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.files.line_reader import Range

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Growing
-from onlyonce.receive import block_files, exchange
+from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
 from onlyonce.sources.parse import plain_records

@@ -14,7 +14,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.local import processes
 from onlyonce.local.feed import deliver
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.sinks.files import finalize
 from onlyonce.storage import opening, stores
 from tests import oracle

@@ -23,7 +23,7 @@ from onlyonce import environment
 from onlyonce.airflow import dags
 from onlyonce.local import processes
 from onlyonce.local.feed import deliver
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.storage import stores
 from tests.cluster.yarn import PYSPARK, Yarn, yarn
 from tests.dags.conftest import TaskInstance

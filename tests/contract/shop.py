@@ -25,7 +25,7 @@ from onlyonce.database.connect import forget_connections, run
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.model.units import Content, UnitId
 from onlyonce.receive import receive_unit
 from onlyonce.sources.parse.record_id import of_values

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Where the functions live that drivers send to executors.
 SENT = (
-    "onlyonce.session.worker", "onlyonce.receive.receive_task", "onlyonce.receive.receive_unit", "onlyonce.receive.exchange",
-    "onlyonce.receive.block_files", "onlyonce.receive.event_files", "onlyonce.receive.at_least_once", "onlyonce.receive.spill",
+    "onlyonce.session.worker", "onlyonce.receive.receive_task", "onlyonce.receive.receive_unit", "onlyonce.receive.blocks.exchange",
+    "onlyonce.receive.blocks.block_files", "onlyonce.receive.event_files", "onlyonce.receive.at_least_once", "onlyonce.receive.blocks.spill",
     "onlyonce.catalog.catalog_lookup", "onlyonce.sources.parse.record_id", "onlyonce.sources.files.line_reader",
     "onlyonce.sources.files.avro_files", "onlyonce.sources.files.growing", "onlyonce.sources.files.parquet_files",
     "onlyonce.sources.parse.plain_records", "onlyonce.sources.custom", "onlyonce.sinks.files.files_unit",

@@ -335,22 +335,22 @@ _ALL = (
         ("tests/spark/sinks/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
     ),
     Mutant(
-        "padding-forgotten", "a column of char(n) gets texts as they are", "onlyonce/sinks/delta_features.py",
+        "padding-forgotten", "a column of char(n) gets texts as they are", "onlyonce/sinks/delta/delta_features.py",
         (("        if TEXT in field.metadata and field.name not in texts(there):", "        if False:"),),
         (UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[padded text]",), spark=True,
     ),
     Mutant(
-        "vectors-unread", "rows of a file are written again without its deletion vector", "onlyonce/sinks/delta_features.py",
+        "vectors-unread", "rows of a file are written again without its deletion vector", "onlyonce/sinks/delta/delta_features.py",
         (('CHANGES = table_features.KNOWN | {"v2Checkpoint"}', "CHANGES = ADDS"),),
         (UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[vectors]",), spark=True,
     ),
     Mutant(
-        "rows-beside-go", "of a file that is written again only the rows of the batch stay", "onlyonce/sinks/delta_upsert.py",
+        "rows-beside-go", "of a file that is written again only the rows of the batch stay", "onlyonce/sinks/delta/delta_upsert.py",
         (('matched(self.keys), "full_outer")', 'matched(self.keys), "right_outer")'),),
         (UPSERT + "test_only_files_with_a_key_of_the_batch_are_written_again",), spark=True,
     ),
     Mutant(
-        "rest-of-a-day-goes", "a span that begins within a file takes the whole file", "onlyonce/sinks/delta_replace.py",
+        "rest-of-a-day-goes", "a span that begins within a file takes the whole file", "onlyonce/sinks/delta/delta_replace.py",
         (("mixed = [held for held in files if not held.whole]", "mixed: list[Held] = []"),),
         (UPSERT + "test_a_span_is_replaced_as_by_replace_where[(6, 30)-['window_date']]",), spark=True,
     ),
@@ -463,7 +463,7 @@ _ALL = (
         ("tests/unit/receive/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
     ),
     Mutant(
-        "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "onlyonce/receive/block_files.py",
+        "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "onlyonce/receive/blocks/block_files.py",
         (("        if left.any:\n", "        if False:\n"),),
         ("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
@@ -619,7 +619,7 @@ _ALL = (
         ("tests/contract/operate/test_keep_events.py::test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day",),
     ),
     Mutant(
-        "removed-uncounted", "an attempt that goes on does not count again what an earlier one has counted", "onlyonce/commitlog/removals.py",
+        "removed-uncounted", "an attempt that goes on does not count again what an earlier one has counted", "onlyonce/commitlog/operate/removals.py",
         (('    do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, number=removal.number)\n', ""),),
         ("tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",),
     ),
@@ -639,7 +639,7 @@ _ALL = (
         ("tests/contract/operate/test_forget.py::test_records_that_are_still_in_use_are_not_erased_yet",),
     ),
     Mutant(
-        "erasure-of-another", "the erasure of one condition is finished by the command for another", "onlyonce/commitlog/erasures.py",
+        "erasure-of-another", "the erasure of one condition is finished by the command for another", "onlyonce/commitlog/operate/erasures.py",
         (("    if condition.fingerprint(row.salt) != row.fingerprint:", "    if not row.fingerprint:"),),
         ("tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",),
     ),
@@ -735,6 +735,17 @@ _ALL = (
         (("mine = ~late & (ends > before)", "mine = (ends > before)"),),
         ("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
         spark=True,
+    ),
+    Mutant(
+        "asked-for-nothing", "a function of whole windows is asked by a batch that closes none", "onlyonce/outputs/events/reading.py",
+        (("    return made if also or raw_windows.is_any(root, ends) else made.limit(0)\n", "    return made\n"),),
+        ("tests/spark/outputs/test_at_close.py::test_a_batch_that_closes_no_window_has_no_row_of_a_function_that_gives_one_of_no_records",),
+        spark=True,
+    ),
+    Mutant(
+        "few-of-any-size", "rows that are read from anywhere are exchanged as one partition", "onlyonce/session/adaptive.py",
+        (('!= "LocalRelation"', '== ""'),),
+        (CONTENT + "test_rows_that_the_driver_has_given_are_exchanged_as_one_partition_and_no_others",),
     ),
     Mutant(
         "few-of-many", "of a function that gives many rows the driver writes those that it asked for, and no others", "onlyonce/outputs/in_driver.py",
@@ -1231,7 +1242,7 @@ _ALL = (
         (DELTA + "test_a_write_that_others_came_between_is_tried_again",),
     ),
     Mutant(
-        "upsert-by-date", "an upsert looks into files of the dates of its rows alone, whatever the keys", "onlyonce/sinks/sink_delta.py",
+        "upsert-by-date", "an upsert looks into files of the dates of its rows alone, whatever the keys", "onlyonce/sinks/delta/sink_delta.py",
         (('further=[DATE] if "window_start" in keys else []', "further=[DATE] if DATE in rows.columns else []"),),
         ("tests/spark/sinks/test_sink_schema.py::"
          "test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",),
@@ -1244,7 +1255,7 @@ _ALL = (
     ),
     Mutant(
         "witness-before-the-rows-fit", "a Delta unit is committed before it is known that the table takes its rows",
-        "onlyonce/sinks/sink_delta.py",
+        "onlyonce/sinks/delta/sink_delta.py",
         (("        if content.rows:\n            delta_fit.check", "        self._witness(UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), content)\n        if content.rows:\n            delta_fit.check"),),
         ("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",), spark=True,
     ),
@@ -1289,7 +1300,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "pane-forgets-what-waits", "a trigger counts the records of one batch alone", "onlyonce/model/triggers.py",
+        "pane-forgets-what-waits", "a trigger counts the records of one batch alone", "onlyonce/model/outputs/triggers.py",
         (("held = Held(known.records + met.get(window, 0), known.since)", "held = Held(met.get(window, 0), known.since)"),),
         ("tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",),
     ),
@@ -1346,18 +1357,18 @@ _ALL = (
         (OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
     ),
     Mutant(
-        "compaction-is-news", "of a Delta table that is a source, rows that a compaction has moved are read again", "onlyonce/model/table_versions.py",
+        "compaction-is-news", "of a Delta table that is a source, rows that a compaction has moved are read again", "onlyonce/model/storage/table_versions.py",
         (("action[kind].get(\"dataChange\", True)]", "True]"),),
         ("tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",),
         spark=True,
     ),
     Mutant(
-        "file-without-its-version", "a row of a table is known by its file alone, which RESTORE brings back", "onlyonce/model/table_versions.py",
+        "file-without-its-version", "a row of a table is known by its file alone, which RESTORE brings back", "onlyonce/model/storage/table_versions.py",
         (("f\"{self.version}/{'-/'", "f\"{'-/'"),),
         (TABLES + "log.py::test_a_file_that_comes_back_is_of_another_version",),
     ),
     Mutant(
-        "rewritten-in-silence", "a version that rewrites rows is read as if it appended them", "onlyonce/model/table_versions.py",
+        "rewritten-in-silence", "a version that rewrites rows is read as if it appended them", "onlyonce/model/storage/table_versions.py",
         (("    if removes and (adds or not ignore_deletes):\n", "    if removes and not adds and not ignore_deletes:\n"),),
         (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version 2 rewrites rows]",),
     ),
@@ -1378,7 +1389,7 @@ _ALL = (
         (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version 2 deletes rows]",),
     ),
     Mutant(
-        "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/table_versions.py",
+        "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/storage/table_versions.py",
         (("return [*(_file(version, one, DELETE) for one in removes), *", "return [*"),),
         (TABLES + "changes.py::test_changes_are_those_of_the_feed_as_another_reader_has_it",),
     ),
@@ -1470,12 +1481,12 @@ _ALL = (
         ("tests/storage/test_run_on_s3.py::test_kills_do_not_show_in_what_is_in_the_store[committed]",), spark=True,
     ),
     Mutant(
-        "blocks-anywhere", "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records", "onlyonce/receive/block_rows.py",
+        "blocks-anywhere", "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records", "onlyonce/receive/blocks/block_rows.py",
         (("    return F.coalesce(F.col(TARGET), by_id)", "    return by_id"),),
         ("tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",), spark=True,
     ),
     Mutant(
-        "left-lines-behind-blocks", "without a shared disk the lines that are left in a batch with blocks are lost", "onlyonce/receive/exchange.py",
+        "left-lines-behind-blocks", "without a shared disk the lines that are left in a batch with blocks are lost", "onlyonce/receive/blocks/exchange.py",
         (("        if rows.num_rows:\n            yield rows\n", "        if rows.num_rows and not blocks:\n            yield rows\n"),),
         ("tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",), spark=True,
     ),
@@ -1558,13 +1569,13 @@ _ALL = (
     ),
     Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
-        "onlyonce/model/chained.py",
+        "onlyonce/model/outputs/chained.py",
         (("        return micros(self.waits_before) + (", "        return 0 * ("),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",
          "tests/unit/declare/test_declared_chains.py::test_the_windows_of_a_chain_know_those_before_them"),
     ),
     Mutant(
-        "minutes-by-their-end", "a closed window counts by its end, which is in the next window", "onlyonce/model/chained.py",
+        "minutes-by-their-end", "a closed window counts by its end, which is in the next window", "onlyonce/model/outputs/chained.py",
         (("self.own.assign(end - 1)[0]", "self.own.assign(end)[0]"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
     ),
@@ -1595,7 +1606,7 @@ _ALL = (
         ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
     ),
     Mutant(
-        "any-row-over-the-newest", "a Delta upsert with newest_by keeps what was written last", "onlyonce/sinks/sink_delta.py",
+        "any-row-over-the-newest", "a Delta upsert with newest_by keeps what was written last", "onlyonce/sinks/delta/sink_delta.py",
         (("        if not self._sink.newest_by:\n", "        if True:\n"),),
         ("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
         spark=True,
@@ -1623,13 +1634,13 @@ _ALL = (
         ("tests/unit/sources/test_message_formats.py::test_no_python_runs_for_each_avro_message",),
     ),
     Mutant(
-        "late-version-in-delta-ends-nothing", "the ends of a key's versions are found among those of one batch alone", "onlyonce/sinks/delta_history.py",
+        "late-version-in-delta-ends-nothing", "the ends of a key's versions are found among those of one batch alone", "onlyonce/sinks/delta/delta_history.py",
         (('        found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)\n', "        found = _marked(came, new=True)\n"),),
         (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
         spark=True,
     ),
     Mutant(
-        "delete-in-delta-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/delta_history.py",
+        "delete-in-delta-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/delta/delta_history.py",
         (("allowMissingColumns=True) if self.sink.deletes else found", "allowMissingColumns=True) if False else found"),),
         (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
         spark=True,
@@ -1640,25 +1651,25 @@ _ALL = (
         ("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
     ),
     Mutant(
-        "delta-forgets-what-it-deleted", "an update that is older than the delete of its row writes it again", "onlyonce/sinks/sink_delta.py",
+        "delta-forgets-what-it-deleted", "an update that is older than the delete of its row writes it again", "onlyonce/sinks/delta/sink_delta.py",
         (("self._deletes.standing(rows)", "rows"),),
         ("tests/spark/sinks/test_delta_deletes.py::test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
         spark=True,
     ),
     Mutant(
-        "name-of-another-table", "a name that the catalog has for another table is taken for the output's", "onlyonce/sinks/delta_name.py",
+        "name-of-another-table", "a name that the catalog has for another table is taken for the output's", "onlyonce/sinks/delta/delta_name.py",
         (("    elif there != path:", "    elif False:"),),
         ("tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",),
         spark=True,
     ),
     Mutant(
-        "nulls-inside", "a null within a column is put into a table whose column has none", "onlyonce/sinks/delta_fit.py",
+        "nulls-inside", "a null within a column is put into a table whose column has none", "onlyonce/sinks/delta/delta_fit.py",
         ((" | delta_inside.conditions(there, written.schema)", ""),),
         ("tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",),
         spark=True,
     ),
     Mutant(
-        "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/sink_delta.py",
+        "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/delta/sink_delta.py",
         (
             ("        if self._deletes:\n            self._deletes.remember(dated, commit, replayed=replayed)\n", ""),
             (

@@ -14,7 +14,8 @@ from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page.app import app
 from onlyonce.airflow.page.charts import age, number, size, time
-from onlyonce.commitlog import health, lineages
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.operate import health
 from onlyonce.database.connect import run
 from onlyonce.database.statements import queries
 from onlyonce.model.operate.finding import Finding, new_life

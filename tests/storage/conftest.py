@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from tests.support import azure, gcs, s3
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.operate import archive, collect
 from onlyonce.storage import stores
 from tests.contract.conftest import log, new_log

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import beside, changing, delta, opening, own_tables, table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.stores import arrow

@@ -23,7 +23,7 @@ from onlyonce.cli import app
 from onlyonce.commitlog import lineages
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.operate import assets, audit_data, collect, doctor, drop, maintain
 from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase import forget

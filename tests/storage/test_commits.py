@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import delta, opening, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow

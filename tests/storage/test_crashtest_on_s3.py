@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.storage import stores
 from tests.fault.test_crashtest import COMMAND
 from tests.support import shop_oracle

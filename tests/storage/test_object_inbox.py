@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.model.location import Location, Url, location
+from onlyonce.model.storage.location import Location, Url, location
 from onlyonce.sources.files import line_reader, listing, object_file, object_listing, typed_files
 from onlyonce.sources.files.line_reader import Range
 from onlyonce.sources.files.listing import Counter, InputFile

@@ -15,8 +15,8 @@ from onlyonce.commitlog.outputs import releases
 from onlyonce.failpoints import FailPoint
 from onlyonce.local.feed import deliver
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Location
 from onlyonce.operate.erase import forget, input_objects
 from onlyonce.outputs.releases import release
 from onlyonce.storage import stores

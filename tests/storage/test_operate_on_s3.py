@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import attempt_files, opening, stores
 from tests.support import shop_oracle
 from tests.support.platform import JOB_TIMEOUT, ROOT, Platform, multiset

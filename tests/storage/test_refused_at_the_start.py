@@ -8,7 +8,7 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.storage import stores
 from onlyonce.storage.stores import claiming
 from tests.support import s3

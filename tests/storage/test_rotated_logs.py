@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.storage import stores
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset

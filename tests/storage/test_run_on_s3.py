@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from onlyonce import settings
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import opening, stores
 from tests.support import s3, shop_oracle
 from tests.support.platform import Platform, multiset

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.spark.options import options
 from onlyonce.storage import stores
 from tests.support.platform import JOB_TIMEOUT, ROOT, Platform

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location, Url, location
+from onlyonce.model.storage.location import Location, Url, location
 from onlyonce.storage import stores
 from onlyonce.storage.stores import objects
 from tests.support.s3 import S3

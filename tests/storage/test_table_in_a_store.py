@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from onlyonce.declare.pipeline import DeltaSource
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.sources.tables import table_entries
 from onlyonce.storage import opening, stores
 from onlyonce.storage.stores import options

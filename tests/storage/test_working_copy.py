@@ -17,7 +17,7 @@ from onlyonce.context.query import Query, drain_query
 from onlyonce.context.working_copy import WorkingCopy
 from onlyonce.database.connect import Database
 from onlyonce.model.errors import Retryable
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import checkpoint, stores
 from tests.support.s3 import S3
 

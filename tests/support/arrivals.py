@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import Row, SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive import exchange
+from onlyonce.receive.blocks import exchange
 from onlyonce.sources.lines import Lines
 
 

@@ -21,6 +21,11 @@ def largest(sales: DataFrame) -> DataFrame:
     return sales.withColumn("place", place).filter("place = 1").select("oo_window", "shop", "id", "cents")
 
 
+def newest(sales: DataFrame) -> DataFrame:
+    """The newest window of those that close. An aggregate without a group gives a row of no records, too."""
+    return sales.agg(F.max("oo_window").alias("oo_window"), F.count(F.lit(1)).alias("sales"))
+
+
 SHOP = replace(
     shop.SHOP,
     outputs=(
@@ -31,4 +36,8 @@ SHOP = replace(
     ),
 )
 
-PIPELINES = [SHOP]
+TOLD = replace(
+    shop.SHOP, name="told", outputs=(Output(name="newest", transform="tests.support.at_close_shop:newest", window=Fixed(5 * MINUTE), panes="at_close", sink=Delta()),)
+)  # fmt: skip
+
+PIPELINES = [SHOP, TOLD]

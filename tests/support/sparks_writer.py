@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.sinks import delta_upsert
+from onlyonce.sinks.delta import delta_upsert
 from onlyonce.storage import delta
 
 

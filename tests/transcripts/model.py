@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 from onlyonce.model.frontier import Frontier, closed_until, is_late
-from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Joined, Micros, Session, micros, reach
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 

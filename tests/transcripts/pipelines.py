@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from onlyonce import BigQueryStream, Iceberg, MySQL, Postgres
 from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
-from onlyonce.model.chained import Chained
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Joined
 from tests.support.iceberg_shop import CATALOG
 from tests.transcripts import story

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import yaml
 
 from onlyonce.model.batch import to_micros
-from onlyonce.model.chained import Chained
-from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Timed, Window
 
 FOLDER = Path(__file__).parent

@@ -23,7 +23,7 @@ from onlyonce.declare.pipeline import (
 )
 from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.sources import WithInbox
-from onlyonce.model.location import Url
+from onlyonce.model.storage.location import Url
 
 Place = tuple[str, str]
 """Namespace and name of a data set, as OpenLineage's naming has them."""

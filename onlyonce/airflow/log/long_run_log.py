@@ -34,7 +34,7 @@ def ask_stop(pipeline: str, supervisor: str) -> bool:
 
 def at_work(pipeline: str) -> bool:
     """Whether any driver of the pipeline has a session with the log."""
-    found = run(lambda conn: _module("commitlog.health").queries(conn))
+    found = run(lambda conn: _module("commitlog.operate.health").queries(conn))
     return any(query["at_work"] for query in found if query["pipeline"] == pipeline)
 
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, batches, lineages, removals
+from onlyonce.commitlog import authorities, batches, lineages
 from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.arrays import do_rows

@@ -16,7 +16,7 @@ from onlyonce.database.connect import ask, do
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import closed_until
-from onlyonce.model.triggers import Bounds, Held
+from onlyonce.model.outputs.triggers import Bounds, Held
 from onlyonce.model.windows import micros
 
 HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int64(), "held_since": INSTANT})

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import removals
+from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable

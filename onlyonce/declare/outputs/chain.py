@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from onlyonce.declare.declaration import unknown
 from onlyonce.declare.outputs.output import Output
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Fixed, Session, Window
 
 

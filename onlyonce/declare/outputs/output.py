@@ -15,9 +15,9 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink, Sink
 from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.several import NONE, Several
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
-from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 

@@ -13,9 +13,9 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sources.tables import NAME
 from onlyonce.model.errors import Refused
-from onlyonce.model.folders import check_folder
-from onlyonce.model.location import is_url, location
 from onlyonce.model.sinks import shards as model
+from onlyonce.model.storage.folders import check_folder
+from onlyonce.model.storage.location import is_url, location
 
 
 @declaration

@@ -19,7 +19,7 @@ from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, is_url
+from onlyonce.model.storage.location import Location, is_url
 
 if TYPE_CHECKING:
     from onlyonce.declare.pipeline import Pipeline

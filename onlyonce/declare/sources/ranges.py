@@ -15,8 +15,8 @@ from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.sources.starts import EARLIEST, check_start
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.model.folders import check_inbox
-from onlyonce.model.location import is_url
+from onlyonce.model.storage.folders import check_inbox
+from onlyonce.model.storage.location import is_url
 
 MEGABYTE = 1 << 20
 PARTS_A_BATCH = 1000

@@ -14,8 +14,8 @@ from onlyonce.declare.sources.starts import EARLIEST, check_start
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.model.folders import check_inbox
-from onlyonce.model.location import is_url, location
+from onlyonce.model.storage.folders import check_inbox
+from onlyonce.model.storage.location import is_url, location
 
 FORMATS = ("json", "csv", "parquet", "avro")
 SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")

@@ -11,8 +11,8 @@ from onlyonce.declare.declaration import declaration
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import is_url, location
-from onlyonce.model.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
+from onlyonce.model.storage.location import is_url, location
+from onlyonce.model.storage.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
 
 NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
 """Of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""

@@ -17,7 +17,7 @@ import pandas as pd
 
 from onlyonce.local.feed import flights, user_counts
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage import stores
 
 

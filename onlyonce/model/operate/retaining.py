@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 from onlyonce.model.batch import to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.compacting import Reader, until
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Joined, Micros, Session, Window, first_start, longest, micros, own, reach
 
 DAY = micros(timedelta(days=1))

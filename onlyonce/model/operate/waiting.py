@@ -23,7 +23,7 @@ DAY = timedelta(days=1).total_seconds()
 def waiting(
     rows: Mapping[str, Sequence[Row]], declared: Collection[str], at_work: Collection[str], grace_seconds: float
 ) -> Iterator[Finding]:
-    """What has waited for too long, of the rows of `onlyonce.commitlog.health.waits`. `at_work`: instances with a driver."""
+    """What has waited for too long, of the rows of `onlyonce.commitlog.operate.health.waits`. `at_work`: instances with a driver."""
     for row in rows.get("long_runs", ()):
         if row["instance"] not in at_work and row["quiet_seconds"] >= grace_seconds:
             yield _lost(row, declared)

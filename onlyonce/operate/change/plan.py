@@ -16,8 +16,9 @@ from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import declared, log_cuts, removals
+from onlyonce.commitlog import declared
 from onlyonce.commitlog.declared import Ran
+from onlyonce.commitlog.operate import log_cuts, removals
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations

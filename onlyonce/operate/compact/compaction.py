@@ -20,13 +20,13 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import compaction
+from onlyonce.commitlog.operate import compaction
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import first_reading, read_upto
-from onlyonce.model.location import Location
 from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
+from onlyonce.model.storage.location import Location
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
 from onlyonce.storage import delta, log_entries, opening, rewriting, stores

@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import log_cuts, removals
-from onlyonce.commitlog.log_cuts import Life
+from onlyonce.commitlog.operate import log_cuts, removals
+from onlyonce.commitlog.operate.log_cuts import Life
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing

@@ -20,17 +20,17 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import compaction as noted
-from onlyonce.commitlog import removals
+from onlyonce.commitlog.operate import compaction as noted
+from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.removals import Removal
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.removals import Removal
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.location import Location
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.retaining import Decision, Hold
+from onlyonce.model.storage.location import Location
 from onlyonce.operate.compact import compaction
 from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone

@@ -12,10 +12,10 @@ from math import ceil
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.commitlog import compaction
+from onlyonce.commitlog.operate import compaction
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.model.batch import is_part, read_upto
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import checkpoint, stores
 
 

@@ -21,9 +21,10 @@ from sqlalchemy import Connection
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import packed
-from onlyonce.commitlog import compaction as noted
-from onlyonce.commitlog import erasures, views
-from onlyonce.commitlog.erasures import Erasure
+from onlyonce.commitlog import views
+from onlyonce.commitlog.operate import compaction as noted
+from onlyonce.commitlog.operate import erasures
+from onlyonce.commitlog.operate.erasures import Erasure
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -31,11 +32,11 @@ from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl
 from onlyonce.failpoints import passing
-from onlyonce.model.location import Location
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
 from onlyonce.operate.erase import in_use, input_files, input_objects, records, windows
 from onlyonce.operate.erase.in_use import Found

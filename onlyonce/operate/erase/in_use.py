@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onlyonce.commitlog import erasures
+from onlyonce.commitlog.operate import erasures
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.operate import taken_in
 from onlyonce.operate.erase import input_files
 from onlyonce.operate.erase.input_files import Lines

@@ -20,8 +20,8 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
-from onlyonce.model.location import Location, Url
 from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.sources.files import packing
 from onlyonce.storage import durable
 

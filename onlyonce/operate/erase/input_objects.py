@@ -13,8 +13,8 @@ from typing import Any
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
-from onlyonce.model.location import Url
 from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.storage.location import Url
 from onlyonce.operate.erase import input_files
 from onlyonce.sources.files import listing, object_listing, packing
 from onlyonce.storage.stores import Entry

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onlyonce.commitlog import compaction as noted
-from onlyonce.commitlog import removals
-from onlyonce.commitlog.erasures import Erasure
+from onlyonce.commitlog.operate import compaction as noted
+from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.erasures import Erasure
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model import attempts
-from onlyonce.model.location import Location, below
 from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.storage import attempts
+from onlyonce.model.storage.location import Location, below
 from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting, stores
 from onlyonce.storage.removing import Cut, Gone
 

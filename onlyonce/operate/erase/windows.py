@@ -11,19 +11,19 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import batches as log
-from onlyonce.commitlog import compaction as noted
-from onlyonce.commitlog import erasures, removals
-from onlyonce.commitlog.erasures import Spans
+from onlyonce.commitlog.operate import compaction as noted
+from onlyonce.commitlog.operate import erasures, removals
+from onlyonce.commitlog.operate.erasures import Spans
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import spans
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase.records import Records
 

@@ -25,8 +25,8 @@ from onlyonce import settings
 from onlyonce.context.query import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.model.batch import read_upto
-from onlyonce.model.location import Location
 from onlyonce.model.outputs.cutting import Size, first_files
+from onlyonce.model.storage.location import Location
 from onlyonce.outputs.events import first_reading, restart
 from onlyonce.outputs.events.first_reading import Part
 from onlyonce.receive import events

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.chained import Chained
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.outputs.chained import Chained
 
 
 def spans(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[Output, Span]]:

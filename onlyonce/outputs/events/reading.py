@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.triggers import Bounds
+from onlyonce.model.outputs.triggers import Bounds
 from onlyonce.outputs import results
 from onlyonce.outputs.events import first_reading, restart
 from onlyonce.outputs.events.first_reading import Part
@@ -45,9 +45,12 @@ def closing(
     """The rows of the windows that close with this batch, and of others that are open. The first of a new life has all that no earlier one has written."""
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after
-    rows = raw_windows.closed_by(context, query, root, after, versions)
+    ends = raw_windows.closing_ends(context, root, after, versions)
+    rows = raw_windows.closed_by(context, query, root, ends, versions)
     if also:
         rows = rows.unionByName(raw_windows.of(context, root, list(also), versions.upto), allowMissingColumns=True)
     if query.start_from:
         rows = restart.without_final(context, query, root, rows, after)
-    return results.applied(context, root, rows)
+    made = results.applied(context, root, rows)
+    # A function may give a row of no records. Where no window closes nobody has asked it.
+    return made if also or raw_windows.is_any(root, ends) else made.limit(0)

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.outputs import results
 from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, past_rows

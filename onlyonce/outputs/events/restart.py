@@ -8,7 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches, compaction
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.operate import compaction
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext

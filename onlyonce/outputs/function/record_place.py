@@ -20,7 +20,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Custom, Kafka, Pipeline
 from onlyonce.model.run.isolation import first_line
-from onlyonce.receive import exchange
+from onlyonce.receive.blocks import exchange
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse import parse
 from onlyonce.sources.parse.parse import COLUMNS, PLACE

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import removals
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
 from onlyonce.context.query import Query
@@ -27,10 +27,10 @@ from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.chained import Chained
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Joined, Session, Sliding
 from onlyonce.outputs import results, staging
 from onlyonce.outputs.events import below

@@ -13,14 +13,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import compaction
+from onlyonce.commitlog.operate import compaction
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.chained import Chained
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.outputs.recompute.recomputed import starts_in
 from onlyonce.outputs.windows import chaining
 from onlyonce.receive import past_rows

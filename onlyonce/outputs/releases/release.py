@@ -22,7 +22,8 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import authorities, compaction, removals
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.operate import compaction, removals
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
 from onlyonce.database.connect import Database, run
@@ -32,11 +33,11 @@ from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url, is_url
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Location, Url, is_url
 from onlyonce.sources.files import packing
 from onlyonce.storage import event_rows, log_entries, opening, stores
 

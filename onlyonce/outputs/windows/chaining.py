@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.model.chained import Chained
+from onlyonce.model.outputs.chained import Chained
 
 THROUGH = "oo_through"
 

@@ -22,13 +22,13 @@ from onlyonce import settings
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import partitions
-from onlyonce.model.chained import Chained
-from onlyonce.model.location import Location
+from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Window, micros
 from onlyonce.receive import events
 from onlyonce.records import placed
 from onlyonce.session import schemas
-from onlyonce.sinks.delta_rows import PLAIN
+from onlyonce.sinks.delta.delta_rows import PLAIN
 from onlyonce.storage.stores import arrow
 
 SEEN = "oo_event_time timestamp, oo_system_time timestamp"

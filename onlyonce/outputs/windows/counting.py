@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from onlyonce.commitlog.batches import COUNTED
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.records import placed
 from onlyonce.storage.stores import arrow

@@ -22,15 +22,17 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
 from onlyonce.model.batch import read_upto, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
-from onlyonce.model.triggers import Bounds
-from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros, reach
+from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.outputs.triggers import Bounds
+from onlyonce.model.windows import Fixed, Session, Sliding, any_ends, longest, micros, reach
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.windows import closing_rows, windowing
 from onlyonce.receive import events, past_rows
 
+Ends = tuple[int | None, int | None]
+"""Windows whose ends are later than the first, and not later than the second, in microseconds. First None: all up to the second. Second None: none."""
 FEW = 256
 """Batches of receive whose files are found by the log: an entry of Delta's log is read for each."""
 
@@ -65,12 +67,27 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     return isinstance(root.sink, FileSink)
 
 
-def closed_by(context: RunContext, query: Query, root: Output, after: int | None, versions: Versions) -> DataFrame:
-    """The rows in time of the windows that close between two versions of `events`, of which the second is the last of `versions`; None: of all that are closed."""
+def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:
+    """Which windows close between two versions of `events`, of which the second is the last of `versions`. After None: all that are closed."""
+    before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
+    return before, now
+
+
+def is_any(root: Output, ends: Ends) -> bool:
+    """Whether a window can have one of these ends."""
+    before, now = ends
+    assert isinstance(root.window, Fixed | Sliding)
+    if before is None or isinstance(root.window, Chained):
+        return now is not None and now != before
+    return now is not None and any_ends(root.window, before, now)
+
+
+def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versions: Versions) -> DataFrame:
+    """The rows in time of the windows with these ends, as of the last of `versions`."""
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
-    received = _met_by(context, query, root, (before, now), versions)
+    before, now = ends
+    received = _met_by(context, query, root, ends, versions)
     if received is not None and before is not None and now is not None:
         few = closing_rows.read(context, root, received, (before, now))
         if few is not None:
@@ -87,15 +104,13 @@ def closed_by(context: RunContext, query: Query, root: Output, after: int | None
     return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
 
 
-def _met_by(
-    context: RunContext, query: Query, root: Output, closing: tuple[int | None, int | None], versions: Versions
-) -> list[Any] | None:
+def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions) -> list[Any] | None:
     """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is for the table to tell."""
     window, (before, now) = root.window, closing
     assert isinstance(window, Fixed | Sliding)
     if before is None or now is None:
         return None
-    if before == now:
+    if not is_any(root, closing):
         return []
     met = run(query.database, lambda conn: batches.met_first(conn, context.instance, query.lineage, root.name, (before, now), longest(window)))
     if met is not None and not met.told:

@@ -20,9 +20,9 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.model import triggers
 from onlyonce.model.batch import Batch, to_micros
-from onlyonce.model.triggers import Bounds, Held
+from onlyonce.model.outputs import triggers
+from onlyonce.model.outputs.triggers import Bounds, Held
 from onlyonce.outputs import results
 from onlyonce.outputs.events import reading
 from onlyonce.outputs.events.replayed import Versions

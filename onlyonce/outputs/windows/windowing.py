@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach, waits
 from onlyonce.outputs.windows import chaining
 

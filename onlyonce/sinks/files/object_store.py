@@ -20,9 +20,9 @@ from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.location import Url, is_s3, location
 from onlyonce.model.sinks import shards
 from onlyonce.model.sinks.shards import Winner
+from onlyonce.model.storage.location import Url, is_s3, location
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 from onlyonce.storage import stores
 from onlyonce.storage.stores import arrow

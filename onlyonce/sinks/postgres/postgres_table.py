@@ -8,7 +8,7 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import dropping
+from onlyonce.commitlog.operate import dropping
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Output, Postgres

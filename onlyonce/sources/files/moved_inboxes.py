@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 
 Moved = Mapping[str, str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from onlyonce.model.location import Url, location
+from onlyonce.model.storage.location import Url, location
 from onlyonce.storage import stores
 
 PIECE = 1 << 23

@@ -23,7 +23,7 @@ import structlog
 import xxhash
 from numpy.typing import NDArray
 
-from onlyonce.model.location import Url, location
+from onlyonce.model.storage.location import Url, location
 from onlyonce.sources.files import listing
 from onlyonce.sources.files.listing import Counter, InputFile
 from onlyonce.storage import stores

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
-from onlyonce.model.location import is_url, location
+from onlyonce.model.storage.location import is_url, location
 from onlyonce.sources.files.listing import Damaged, FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 from onlyonce.sources.files.row_sizes import AT_ONCE

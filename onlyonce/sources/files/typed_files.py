@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.location import is_url
+from onlyonce.model.storage.location import is_url
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
 from onlyonce.sources.files.listing import Counter, Damaged, FileAt, InputFile

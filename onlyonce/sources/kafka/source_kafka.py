@@ -21,7 +21,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import reading as readings
 from onlyonce.sources import registry

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage import opening
 
 

@@ -33,7 +33,7 @@ BOUND = "oo_bound"
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
-"""The columns of a row that is no line, but a block of records on its way (`receive.block_rows`): they go through as they are."""
+"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go through as they are."""
 COLUMNS = ("parquet", "avro", "columns")
 """The formats whose records come in columns and not in lines."""
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, is_url, location
+from onlyonce.model.storage.location import Location, is_url, location
 from onlyonce.sources import registry
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.storage import log_entries, opening, stores

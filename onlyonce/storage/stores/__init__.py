@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onlyonce.model.errors import Retryable
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 
 
 class Changed(Retryable):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs, parquet
 
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.sink import Sink

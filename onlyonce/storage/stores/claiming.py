@@ -12,7 +12,7 @@ from itertools import islice
 from uuid import uuid4
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage.stores import Store
 from onlyonce.storage.stores.objects import Objects
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.storage.durable import sync
 from onlyonce.storage.stores import Changed, Entry
 

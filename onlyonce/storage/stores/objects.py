@@ -22,7 +22,7 @@ from obstore.store import from_url
 
 from onlyonce.model import store_failures
 from onlyonce.model.errors import Retryable
-from onlyonce.model.location import Location, Url
+from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage.stores import Changed, Entry, options
 from onlyonce.storage.stores.local import changed
 

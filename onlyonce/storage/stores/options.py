@@ -10,7 +10,7 @@ Who calls it: `opening`, `objects`, `onlyonce.spark.options`. Errors: none. Pure
 from __future__ import annotations
 
 from onlyonce.environment import variable
-from onlyonce.model.location import Location, Url, is_s3
+from onlyonce.model.storage.location import Location, Url, is_s3
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")

@@ -11,7 +11,7 @@ from typing import Any
 
 import obstore
 
-from onlyonce.model.location import Url
+from onlyonce.model.storage.location import Url
 from onlyonce.storage.stores.objects import Objects, told
 
 

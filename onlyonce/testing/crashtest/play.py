@@ -29,8 +29,8 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.environment import variable
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
-from onlyonce.model.location import Url
 from onlyonce.model.report import Report
+from onlyonce.model.storage.location import Url
 from onlyonce.storage import stores
 from onlyonce.testing import crashing
 from onlyonce.testing.crashing import Chain, Difference, Queue, Strike

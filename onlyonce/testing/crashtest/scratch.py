@@ -23,7 +23,7 @@ import psycopg2
 from onlyonce.environment import inherited
 from onlyonce.local import processes
 from onlyonce.local.database import postgres
-from onlyonce.model.location import Location, location
+from onlyonce.model.storage.location import Location, location
 from onlyonce.settings import ROOT, within
 
 JOB_TIMEOUT = 300

@@ -12,7 +12,8 @@ import pytest
 from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters, shared_files
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.commitlog import erasures, failures
+from onlyonce.commitlog import failures
+from onlyonce.commitlog.operate import erasures
 from onlyonce.database.connect import run
 from onlyonce.model.operate import filter_ranges
 from onlyonce.operate import collect

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import batches, retention
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.operate import retention
 from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries

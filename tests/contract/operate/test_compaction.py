@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog import compaction as noted
+from onlyonce.commitlog.operate import compaction as noted
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.location import on_disk
+from onlyonce.model.storage.location import on_disk
 from onlyonce.operate.compact import compaction, under_way
 from onlyonce.receive import events
 from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from onlyonce import settings
-from onlyonce.commitlog import removals
+from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused, Retryable

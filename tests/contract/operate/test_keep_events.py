@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog import lineages, removals
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import backfills, releases
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Pipeline

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from psycopg2.extras import Json
 
-from onlyonce.commitlog import log_cuts
+from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import ask, run
 from onlyonce.declare import loading as declarations

@@ -106,7 +106,7 @@ def test_how_long_is_a_setting_and_printed(stream: Receive, monkeypatch: pytest.
 
 def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, also when one transaction takes two."""
-    monkeypatch.setattr("onlyonce.commitlog.retention.AT_ONCE", 2)
+    monkeypatch.setattr("onlyonce.commitlog.operate.retention.AT_ONCE", 2)
     for number in range(6):
         stream.batch(100, uniform(2, number))
     age(stream.log, 100)

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import retention
+from onlyonce.commitlog.operate import retention
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Webhook

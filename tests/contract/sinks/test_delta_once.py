@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.sinks import delta_table
+from onlyonce.sinks.delta import delta_table
 from onlyonce.storage import delta, own_tables
 
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")

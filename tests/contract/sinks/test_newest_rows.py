@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from onlyonce.commitlog import dropping
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.operate import dropping
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import InvariantBroken, Refused

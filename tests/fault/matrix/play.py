@@ -36,11 +36,12 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.location import Location, on_disk
+from onlyonce.model.storage.location import Location, on_disk
 from onlyonce.model.units import Content, UnitId
 from onlyonce.outputs import in_driver, outputs, results, staging, stateless
 from onlyonce.outputs.windows import windowing
-from onlyonce.receive import events, exchange, receive, receive_unit
+from onlyonce.receive import events, receive, receive_unit
+from onlyonce.receive.blocks import exchange
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.sinks import delta_append
+from onlyonce.sinks.delta import delta_append
 from onlyonce.storage import delta
 from tests.fault.matrix.frames import Frame, make, schema_of
 

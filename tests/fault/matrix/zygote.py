@@ -31,7 +31,7 @@ LATE = (
     "pyarrow.dataset",
     "pyarrow.parquet",
     "sqlalchemy.dialects.postgresql.psycopg2",
-    "onlyonce.sinks.sink_delta",
+    "onlyonce.sinks.delta.sink_delta",
 )
 """What the children need and would import late, each for itself."""
 

@@ -103,3 +103,17 @@ def test_a_batch_of_few_records_reads_their_files_and_not_the_table(
         assert max(read, default=0) <= 5, "of five minutes, which four or five of eight batches have met"
 
     assert len(platform.table("shop/largest")) > 20
+
+
+def test_a_batch_that_closes_no_window_has_no_row_of_a_function_that_gives_one_of_no_records(new_platform: Callable[..., Platform], spark: object) -> None:
+    """In each of five minutes there are records, so of each batch that closes a window there is one row."""
+    platform, files = new_platform("tests/support/at_close_shop.py"), shop_oracle.sales(400, 8, duplicates=0)
+    for number, records in enumerate(files):
+        platform.put("told", f"{number}.jsonl", records)
+        platform.run("told")
+
+    batches = platform.sql("SELECT count(*) AS n FROM onlyonce.batches WHERE query = 'newest' AND state = 'committed'")["n"][0]
+    found = platform.table("told/newest")
+    assert 0 < len(found) < batches
+    assert found["window_start"].notna().all()
+    assert (found["sales"] > 0).all()

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from onlyonce.model.batch import EPOCH, to_micros, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
 from tests.support.platform import Platform
 

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from onlyonce import settings
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.receive import exchange, receive_task
-from onlyonce.receive.exchange import Parts, Task
+from onlyonce.receive import receive_task
+from onlyonce.receive.blocks import exchange
+from onlyonce.receive.blocks.exchange import Parts, Task
 from onlyonce.session.worker import Batches
 from onlyonce.sources.lines import LINE, Lines
 from tests.support.bad_input import LINES, record

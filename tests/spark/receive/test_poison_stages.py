@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.poison import Place
-from onlyonce.receive import block_files, exchange
+from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.session.names import quoted
 from onlyonce.session.worker import Batches, Work
 from onlyonce.sources.chosen import Chosen

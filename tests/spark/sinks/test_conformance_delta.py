@@ -18,9 +18,9 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.batch import Outcome
-from onlyonce.model.location import on_disk
+from onlyonce.model.storage.location import on_disk
 from onlyonce.outputs import results
-from onlyonce.sinks.sink_delta import DeltaWriter
+from onlyonce.sinks.delta.sink_delta import DeltaWriter
 from onlyonce.testing.suite import cases, cases_of_rows
 from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces
 from onlyonce.testing.suite.cases_of_rows import CASES, Case

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.model.units import Content
-from onlyonce.session.adaptive import ADAPTIVE, planned_once
+from onlyonce.session.adaptive import ADAPTIVE, PARTITIONS, of_local_rows, planned_once
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH, Tally
 
@@ -85,3 +85,17 @@ def test_a_frame_planned_once_is_the_same_and_its_session_as_it_was(spark: Spark
         assert spark.conf.get(ADAPTIVE) == before == "true"
     finally:
         held.unpersist()
+
+
+def test_rows_that_the_driver_has_given_are_exchanged_as_one_partition_and_no_others(spark: SparkSession) -> None:
+    """What is read from anywhere else may be of any size."""
+    before = spark.conf.get(PARTITIONS)
+    given, read = rows(spark).groupBy("shop").count(), spark.range(7).selectExpr("id % 3 AS shop").groupBy("shop").count()
+
+    few = of_local_rows(given)
+
+    assert sorted(map(repr, few.collect())) == sorted(map(repr, given.collect()))
+    assert few.rdd.getNumPartitions() == 1
+    assert of_local_rows(read) is read
+    assert of_local_rows(given.join(read.withColumn("shop", F.lit("a")), "shop", "left")).count() > 0
+    assert spark.conf.get(PARTITIONS) == before != "1"

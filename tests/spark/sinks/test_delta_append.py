@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import failpoints
-from onlyonce.sinks import delta_append
+from onlyonce.sinks.delta import delta_append
 from onlyonce.storage import delta
 from tests.support import sparks_writer
 from tests.support.platform import multiset

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.declare.pipeline import Delta
 from onlyonce.model.errors import Refused
-from onlyonce.sinks import delta_deletes, sink_delta
+from onlyonce.sinks.delta import delta_deletes, sink_delta
 from onlyonce.storage.beside import beside
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_newest_rows import SCHEMA, row

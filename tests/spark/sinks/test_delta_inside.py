@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.errors import Refused
-from onlyonce.sinks import delta_append, delta_features, delta_fit, delta_inside
+from onlyonce.sinks.delta import delta_append, delta_features, delta_fit, delta_inside
 from onlyonce.storage import delta, opening
 
 pytestmark = pytest.mark.spark

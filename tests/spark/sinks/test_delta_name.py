@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.errors import Refused
-from onlyonce.sinks import delta_name
+from onlyonce.sinks.delta import delta_name
 from onlyonce.storage import opening
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset

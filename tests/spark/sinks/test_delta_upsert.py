@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.sinks import delta_append, delta_replace, delta_upsert
+from onlyonce.sinks.delta import delta_append, delta_replace, delta_upsert
 from onlyonce.storage import changing, delta, opening
 from tests.support import sparks_writer
 

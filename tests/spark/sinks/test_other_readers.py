@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.sinks import delta_append, delta_replace, delta_upsert, maintain
+from onlyonce.sinks import maintain
+from onlyonce.sinks.delta import delta_append, delta_replace, delta_upsert
 from onlyonce.storage import changing, delta, rewriting
 from tests.support import duckdb_reader
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Delta, Files, Growing, Output, Pipeline
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import discovery, registry
 from onlyonce.sources.discovery import Registered

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.location import on_disk
+from onlyonce.model.storage.location import on_disk
 from onlyonce.storage import checksums, delta, own_tables
 from onlyonce.storage.appended import Appended, Own
 from tests.support import sparks_writer

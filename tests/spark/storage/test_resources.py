@@ -113,7 +113,7 @@ FULL = {
     "events": (lambda: settings.data_dir("shop") / "events", "receive.receive", "receive-after-begin"),
     "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive.receive", "receive-after-begin"),
     "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive.receive", "receive-after-delta"),
-    "sink": (lambda: settings.tables_dir() / "shop", "sinks.sink_delta", "delta-before-write"),
+    "sink": (lambda: settings.tables_dir() / "shop", "sinks.delta.sink_delta", "delta-before-write"),
 }
 
 

@@ -12,11 +12,11 @@ import pytest
 from onlyonce import AfterRecords, Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding, Stateful
 from onlyonce.declare import loading
 from onlyonce.declare.fingerprint import output_parts
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.outputs.events import below
 
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Url, location
+from onlyonce.model.storage.location import Url, location
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, any_ends, micros
 
 QUICK = settings(max_examples=50, deadline=None)
 times = st.integers(-(10**16), 10**16)
@@ -50,6 +50,19 @@ def test_windows_are_aligned_to_1970_in_utc(window: Fixed | Sliding, time: int) 
     step = micros(window.size if isinstance(window, Fixed) else window.slide)
 
     assert {start % step for start, _ in window.assign(time)} == {0}
+
+
+small = st.integers(1, 9).map(lambda n: timedelta(microseconds=n))
+
+
+@QUICK
+@given(st.one_of(st.builds(Fixed, small), st.builds(lambda slide, count: Sliding(slide * count, slide), small, st.integers(1, 5))), times, st.integers(0, 60))
+def test_an_interval_has_an_end_if_a_window_that_begins_before_it_ends_there(window: Fixed | Sliding, after: int, length: int) -> None:
+    """After its first instant, and up to its last."""
+    before = range(after - micros(window.size), after + length)
+    there = {end for time in before for _, end in window.assign(time)}
+
+    assert any_ends(window, after, after + length) == any(after < end <= after + length for end in there)
 
 
 @QUICK

@@ -15,7 +15,7 @@ from onlyonce.declare.pipeline import Delta, Files, Join, Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes
-from onlyonce.model.triggers import AfterRecords, AfterTime, Bounds, Held, Trigger, decided
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Bounds, Held, Trigger, decided
 from onlyonce.model.windows import Fixed, Session, micros
 
 MINUTE = timedelta(minutes=1)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, is_late, late_through
+from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
 from onlyonce.outputs.windows import counting
 from onlyonce.receive.event_files import FRONTIER

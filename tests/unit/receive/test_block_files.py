@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.model.errors import Retryable
-from onlyonce.receive import block_files
-from onlyonce.receive.block_files import Block
+from onlyonce.receive.blocks import block_files
+from onlyonce.receive.blocks.block_files import Block
 from onlyonce.session.worker import GONE
 
 GIVEN = [b"first", b"", b"the third, longer than the others"]

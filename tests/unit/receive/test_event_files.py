@@ -16,10 +16,10 @@ from pyarrow import parquet
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.receive import event_files, receive_task
+from onlyonce.receive.blocks.exchange import CODE, records_of
+from onlyonce.receive.blocks.spill import Spill
 from onlyonce.receive.event_files import EventFiles, Stamp
-from onlyonce.receive.exchange import CODE, records_of
 from onlyonce.receive.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
-from onlyonce.receive.spill import Spill
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KNOWN = Frontier(tide=1_000_000)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from onlyonce.receive import block_files, exchange
+from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.sources.parse import plain_records, record_id
 
 NOON = 1_772_366_400_000_000

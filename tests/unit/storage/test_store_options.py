@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import location
+from onlyonce.model.storage.location import location
 from onlyonce.spark import jars
 from onlyonce.storage.stores import options
 

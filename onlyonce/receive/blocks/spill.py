@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onlyonce.receive.exchange import Part
+from onlyonce.receive.blocks.exchange import Part
 from onlyonce.session import worker
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
 from onlyonce.storage import opening
 

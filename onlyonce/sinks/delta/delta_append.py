@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from onlyonce.model.location import Location
-from onlyonce.sinks import delta_features, delta_rows
+from onlyonce.model.storage.location import Location
+from onlyonce.sinks.delta import delta_features, delta_rows
 from onlyonce.storage import delta, own_tables
 from onlyonce.storage.appended import Appended
 

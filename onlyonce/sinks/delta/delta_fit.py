@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM, deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_features, delta_inside, delta_rows
-from onlyonce.sinks.delta_rows import GENERATED
+from onlyonce.sinks.delta import delta_features, delta_inside, delta_rows
+from onlyonce.sinks.delta.delta_rows import GENERATED
 from onlyonce.storage import opening
 
 CONSTRAINT = "delta.constraints."

@@ -22,8 +22,8 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
-from onlyonce.sinks import delta_rows
+from onlyonce.model.storage.location import Location
+from onlyonce.sinks.delta import delta_rows
 from onlyonce.storage import table_features
 
 VARCHAR, TEXT = re.compile(r"varchar\((\d+)\)"), "__CHAR_VARCHAR_TYPE_STRING"

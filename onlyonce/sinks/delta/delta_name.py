@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session import catalog_tables
 
 

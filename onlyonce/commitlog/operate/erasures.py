@@ -14,9 +14,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, chunks, packed, range_filters
-from onlyonce.commitlog import removals
-from onlyonce.commitlog.removals import Removal
-from onlyonce.commitlog.retention import Settled
+from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.removals import Removal
+from onlyonce.commitlog.operate.retention import Settled
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.erasing import Condition

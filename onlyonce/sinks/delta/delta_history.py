@@ -20,9 +20,9 @@ from pyspark.sql.types import BooleanType, StructField, TimestampType
 
 from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.declare.outputs.sinks import Delta
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_features, delta_rows, delta_upsert
+from onlyonce.sinks.delta import delta_features, delta_rows, delta_upsert
 from onlyonce.storage import opening, table_files
 from onlyonce.storage.beside import beside
 from onlyonce.storage.changing import Change

@@ -27,8 +27,9 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
-from onlyonce.sinks import (
-    content_hash,
+from onlyonce.sinks import content_hash, witness
+from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.delta import (
     delta_append,
     delta_deletes,
     delta_features,
@@ -39,9 +40,7 @@ from onlyonce.sinks import (
     delta_rows,
     delta_table,
     delta_upsert,
-    witness,
 )
-from onlyonce.sinks.content_hash import HASH
 from onlyonce.sources.parse import columns
 from onlyonce.storage import changing, delta, opening
 from onlyonce.storage.appended import Appended

@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.model.batch import to_time
-from onlyonce.model.location import Location
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import micros
-from onlyonce.sinks import delta_features, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_rows
 from onlyonce.storage import table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.table_files import Bounds, Held

@@ -26,8 +26,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive import block_files, block_rows, line_tasks
-from onlyonce.receive.block_files import Block
+from onlyonce.receive import line_tasks
+from onlyonce.receive.blocks import block_files, block_rows
+from onlyonce.receive.blocks.block_files import Block
 from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
 from onlyonce.session import schemas, worker
 from onlyonce.session.worker import Batches

@@ -21,9 +21,9 @@ from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_rows, delta_upsert
+from onlyonce.sinks.delta import delta_rows, delta_upsert
 from onlyonce.sources.parse import columns
 from onlyonce.storage import changing, delta, opening, table_files
 from onlyonce.storage.beside import PROPERTIES, beside, is_ours

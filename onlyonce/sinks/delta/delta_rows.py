@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructField, StructType, TimestampType
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
 from onlyonce.storage import own_tables, stores
 from onlyonce.storage.stores import arrow

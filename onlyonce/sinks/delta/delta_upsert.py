@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.model.location import Location
+from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_features, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_rows
 from onlyonce.storage import table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.table_files import Bounds, Held

@@ -17,8 +17,9 @@ from uuid import UUID
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, removals
+from onlyonce.commitlog import authorities
 from onlyonce.commitlog.authorities import Elsewhere
+from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.sinks import targets
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.errors import Refused

@@ -1,0 +1,1 @@
+"""Where things are: locations, folders that people name, folders of attempts, and the versions of a table. Pure."""
