@@ -16,9 +16,6 @@ Every function takes a connection and never commits it: the caller owns the tran
 | long_runs     | the driver of a long run, its heartbeat, the request to stop     |
 | driver_runs   | the drivers of Airflow's runs                                    |
 | failures      | failed attempts of receive, and the records that it refuses since |
-| retention     | what the log keeps, and for how long                             |
-| dropping      | what the log forgets of a dropped pipeline                       |
-| alerting      | which alerts are raised, and which were told                     |
-| health        | what the doctor asks: what is begun, dead, uneven                |
+| operate       | its upkeep: what goes from it and when, alerts, what doctor asks |
 | views         | the views, read for reports                                      |
 """

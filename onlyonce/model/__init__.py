@@ -8,6 +8,7 @@
 | units     | what is committed together, and whether a replay is the same data             |
 | errors    | who must act after an error                                                   |
 | report    | what a command tells at its end                                               |
+| storage   | where things are, and the versions of a table                                 |
 
 The words are those of docs/reference/glossary.md: record, event time, system time, watermark, window,
 pane, allowed lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).
