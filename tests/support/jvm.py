@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import psutil
+
 STARTS = 3
 
 
@@ -23,5 +25,6 @@ def session(name: str) -> Any:
         except PySparkRuntimeError as error:
             if number == STARTS or error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
-            warnings.warn(f"start {number} of Spark's JVM: {error}", RuntimeWarning, stacklevel=1)
+            free = psutil.virtual_memory().available >> 20
+            warnings.warn(f"start {number} of Spark's JVM, {free} MB of memory free: {error}", RuntimeWarning, stacklevel=1)
     raise AssertionError("a start gives a session or an error")
