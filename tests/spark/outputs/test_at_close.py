@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 NEVER, ALWAYS = "0", str(1 << 30)
+KILLS = ("output-consumed", "delta-after-write", "postgres-unit-after-commit", "output-before-end", "delta-before-write")
 ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 POINTS = ("output-after-begin", "output-consumed", "output-before-end", "output-after-end")
@@ -51,6 +53,19 @@ def largest(windows: Windows) -> Counter[Any]:
     return Counter((start, shop, one["id"], one["cents"]) for (start, shop), one in best.items())
 
 
+def rows_are_those_of_a_batch(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
+    """Each output's, by the oracle; and the log has none open, lost or doubled."""
+    timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest", "by_state")}
+    assert sum(map(len, timely["largest"].values())) < len(shop_oracle.distinct(files)), "some are late"
+    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(timely["counted"])
+    assert multiset(platform.table("shop/sliding"), "window_start", "shop", "sales", "cents") == sums(timely["sliding"])
+    assert multiset(platform.table("shop/by_state"), "window_start", "shop", "sales", "cents") == sums(timely["by_state"])
+    assert multiset(platform.table("shop/largest"), "window_start", "shop", "id", "cents") == largest(timely["largest"])
+    assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final").empty
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert audit.main(["--data"]).warnings == []
+
+
 @pytest.mark.parametrize(("by", "seed"), [(ALWAYS, 1), (NEVER, 2), pytest.param(ALWAYS, 3, marks=pytest.mark.slow), pytest.param(NEVER, 4, marks=pytest.mark.slow)])
 def test_rows_are_those_of_a_batch_over_the_records_in_time(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int
@@ -69,15 +84,24 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
             lineage.new("shop/counted", yes=True)
         platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
 
-    timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest", "by_state")}
-    assert sum(map(len, timely["largest"].values())) < len(shop_oracle.distinct(files)), "some are late"
-    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(timely["counted"])
-    assert multiset(platform.table("shop/sliding"), "window_start", "shop", "sales", "cents") == sums(timely["sliding"])
-    assert multiset(platform.table("shop/by_state"), "window_start", "shop", "sales", "cents") == sums(timely["by_state"])
-    assert multiset(platform.table("shop/largest"), "window_start", "shop", "id", "cents") == largest(timely["largest"])
-    assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final").empty
-    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
-    assert audit.main(["--data"]).warnings == []
+    rows_are_those_of_a_batch(platform, files)
+
+
+@pytest.mark.fault
+@pytest.mark.whole
+def test_a_driver_killed_while_it_writes_windows_at_their_close_does_not_show(new_platform: Callable[..., Platform], spark: object) -> None:
+    """By SIGKILL, at another step of an output's batch in each run."""
+    platform = new_platform("tests/support/at_close_shop.py")
+    files = shop_oracle.sales(400, len(KILLS) + 3, seed=6)
+    for number, records in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", records)
+        if 0 < number <= len(KILLS):
+            point = KILLS[number - 1]
+            code, output = platform.run_killed(point, "shop")
+            assert (platform.struck(point) > 0, code) == (True, -signal.SIGKILL), f"{point}: exit {code}\n{output[-3000:]}"
+        platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
+
+    rows_are_those_of_a_batch(platform, files)
 
 
 def test_a_batch_of_few_records_reads_their_files_and_not_the_table(
