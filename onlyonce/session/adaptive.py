@@ -24,8 +24,9 @@ def planned_once(frame: DataFrame) -> DataFrame:
 def of_local_rows(frame: DataFrame) -> DataFrame:
     """The same frame, planned once and with one partition behind each exchange, if it is made of rows that the driver has given to Spark and of nothing
     else: these are few. Any other frame as it is, since nobody knows how much it reads."""
-    leaves = frame._jdf.logicalPlan().collectLeaves()
-    if any(leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size())):
+    plan = frame._jdf.logicalPlan()
+    leaves = plan.collectLeaves()
+    if plan.subqueriesAll().nonEmpty() or any(leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size())):
         return frame
     return _planned(frame, _planner(frame._jdf.sparkSession(), "1"))
 

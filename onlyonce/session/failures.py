@@ -76,8 +76,8 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",
-        "what it said stands above. Run the same command again; if it ends again, it is mostly an option of the JVM that it does not know "
-        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, spark-defaults.conf), or a machine without memory for it (ONLYONCE_DRIVER_MEMORY)",
+        "the JVM's own words stand above. Run the same command again. If the JVM ends again, look at its options (JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
+        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free (ONLYONCE_DRIVER_MEMORY)",
     ),
     (
         "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",

@@ -96,7 +96,7 @@ def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed
 def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[..., Platform]) -> None:
     """A long run is killed by SIGKILL between two files; another, with Spark started, takes its place and takes in the next."""
     platform = new_platform(PIPELINES)
-    asked = ("arrivals", "--forever", "--every", "0.1")
+    asked = ("arrivals", "--forever", "--every", "0.2")
     waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/arrivals'"
     seconds: list[float] = []
     driver = platform.start(*asked)

@@ -737,8 +737,8 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "asked-for-nothing", "a function of whole windows is asked by a batch that closes none", "onlyonce/outputs/events/reading.py",
-        (("    return made if also or raw_windows.is_any(root, ends) else made.limit(0)\n", "    return made\n"),),
+        "asked-for-nothing", "a batch that closes no window writes what the function gives of no records", "onlyonce/outputs/events/reading.py",
+        (("    return made if also or raw_windows.closes_any(root, ends) else made.limit(0)\n", "    return made\n"),),
         ("tests/spark/outputs/test_at_close.py::test_a_batch_that_closes_no_window_has_no_row_of_a_function_that_gives_one_of_no_records",),
         spark=True,
     ),

@@ -9,22 +9,24 @@ import warnings
 from typing import Any
 
 import psutil
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 STARTS = 3
 
 
 def session(name: str) -> Any:
     """A session with two cores. A JVM that ends before it answers is started again, and the summary of the tests tells it. Raises what the last start did."""
-    from pyspark.errors import PySparkRuntimeError
-
     from onlyonce.session.session import start
 
-    for number in range(1, STARTS + 1):
-        try:
-            return start(name, "local[2]")
-        except PySparkRuntimeError as error:
-            if number == STARTS or error.getCondition() != "JAVA_GATEWAY_EXITED":
-                raise
-            free = psutil.virtual_memory().available >> 20
-            warnings.warn(f"start {number} of Spark's JVM, {free} MB of memory free: {error}", RuntimeWarning, stacklevel=1)
-    raise AssertionError("a start gives a session or an error")
+    starts = Retrying(retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True)
+    return starts(start, name, "local[2]")
+
+
+def _has_ended(error: BaseException) -> bool:
+    return "JAVA_GATEWAY_EXITED" in str(error)
+
+
+def _tell(state: RetryCallState) -> None:
+    assert state.outcome
+    free = psutil.virtual_memory().available >> 20
+    warnings.warn(f"start {state.attempt_number} of Spark's JVM, {free} MB of memory free: {state.outcome.exception()}", RuntimeWarning, stacklevel=1)

@@ -52,5 +52,5 @@ def closing(
     if query.start_from:
         rows = restart.without_final(context, query, root, rows, after)
     made = results.applied(context, root, rows)
-    # A function may give a row of no records. Where no window closes nobody has asked it.
-    return made if also or raw_windows.is_any(root, ends) else made.limit(0)
+    # An aggregate without a group gives a row even for no records. Where no window closes there is none to give a row for.
+    return made if also or raw_windows.closes_any(root, ends) else made.limit(0)

@@ -73,7 +73,7 @@ def closing_ends(context: RunContext, root: Output, after: int | None, versions:
     return before, now
 
 
-def is_any(root: Output, ends: Ends) -> bool:
+def closes_any(root: Output, ends: Ends) -> bool:
     """Whether a window can have one of these ends."""
     before, now = ends
     assert isinstance(root.window, Fixed | Sliding)
@@ -110,7 +110,7 @@ def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, vers
     assert isinstance(window, Fixed | Sliding)
     if before is None or now is None:
         return None
-    if not is_any(root, closing):
+    if not closes_any(root, closing):
         return []
     met = run(query.database, lambda conn: batches.met_first(conn, context.instance, query.lineage, root.name, (before, now), longest(window)))
     if met is not None and not met.told:

@@ -119,7 +119,7 @@ def test_what_two_parsers_may_read_in_two_ways_is_not_found_exactly() -> None:
     assert not any(exactly(*lines, *others))
 
 
-KINDS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boolean"}
+OF_LAYOUTS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boolean"}
 
 
 @pytest.mark.parametrize(("line", "fixed", "values"), [
@@ -130,7 +130,7 @@ KINDS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boolean"}
 ])  # fmt: skip
 def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], values: dict[str, str]) -> None:
     """With its white space, and the form that times have; what is null is fixed."""
-    assert plain_json.layout(line, KINDS) == plain_json.Layout(tuple(part.encode() for part in fixed), tuple(values.items()))
+    assert plain_json.layout(line, OF_LAYOUTS) == plain_json.Layout(tuple(part.encode() for part in fixed), tuple(values.items()))
 
 
 @pytest.mark.parametrize("line", [
@@ -139,7 +139,7 @@ def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], val
 ])  # fmt: skip
 def test_what_is_no_flat_object_of_different_columns_has_no_layout(line: str) -> None:
     """What a layout has fixed is right; so a line with two keys of one name, or a text where a number belongs, makes none."""
-    assert plain_json.layout(line, KINDS) is None
+    assert plain_json.layout(line, OF_LAYOUTS) is None
 
 
 @pytest.mark.parametrize("name", ['a"b', 'b":1,"id'])
