@@ -219,3 +219,8 @@ FROM onlyonce.commits WHERE unique_id = :unique_id
 -- What the doctor found last; one row without a finding when that was nothing.
 SELECT looked_at, extract(epoch FROM clock_timestamp() - looked_at)::float AS ago, finding, subject AS "where", what, data, repair, fix
 FROM onlyonce.findings
+
+-- driven_by --
+-- The DAGs that have driven each pipeline, by the log. None: the pipeline was only run at a shell, or its runs are no longer kept.
+SELECT l.instance, l.pipeline, (SELECT array_agg(DISTINCT d.dag_id) FROM onlyonce.driver_runs d WHERE d.pipeline = l.pipeline) AS dag_ids
+FROM (SELECT DISTINCT instance, pipeline FROM onlyonce.lineages) l

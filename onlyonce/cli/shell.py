@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
@@ -13,7 +14,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import asked, tables
+from onlyonce import asked, settings, tables
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
@@ -21,12 +22,26 @@ from onlyonce.session.ending import ended
 
 
 def _named(incomplete: str) -> list[str]:
-    """The declared pipelines whose name begins so, for the shell's completion. A file that is wrong completes nothing."""
-    from onlyonce.declare import loading as declarations
+    """Return the names of declared pipelines that begin so, for the shell's completion. A file that is wrong completes nothing.
 
-    with suppress(OnlyonceError):
-        return [name for name in declarations.load() if name.startswith(incomplete)]
-    return []
+    The files are parsed and never run: pressing TAB must not run code.
+    """
+    names: list[str] = []
+    with suppress(OnlyonceError, OSError, SyntaxError, ValueError):
+        for path in settings.pipeline_files():
+            names += _literal_names(ast.parse(path.read_bytes()))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _literal_names(tree: ast.Module) -> list[str]:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        word.value.value
+        for call in calls
+        if (call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")) == "Pipeline"
+        for word in call.keywords
+        if word.arg == "name" and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str)
+    ]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -7,6 +7,7 @@ function raises Refused if a setting is wrong.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,6 +137,11 @@ def database_pooler() -> str | None:
     return given.get_secret_value() if given else None
 
 
+def page_records() -> str:
+    """Return which users of Airflow see values of records on its page: editors, viewers or nobody."""
+    return _current().page_records
+
+
 def given_database_url() -> str | None:
     """The same where it is set; None: the embedded server. It holds a password: never log it."""
     given = _current().database_url
@@ -176,13 +182,17 @@ class AirflowLogin:
 def airflow_login() -> AirflowLogin:
     """The Airflow that pause, resume and stop speak to, and who asks it."""
     given = _current()
-    password, token = (secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token))
+    password, token = (
+        secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token)
+    )
     return AirflowLogin(given.airflow_url or "", given.airflow_user or "", password, token)
 
 
 def _needed(name: str, given: SecretStr | None) -> str:
     if given is None:
-        raise Refused(f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is")
+        raise Refused(
+            f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is"
+        )
     return given.get_secret_value()
 
 
@@ -225,7 +235,18 @@ def _of_project(folder: Path) -> Path | None:
     """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
     own = folder / "pipelines.py"
     found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
-    return found[0].resolve() if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    file = found[0].resolve()
+    # Checked from the file up to where it was found: the owner of a folder can replace what is in it.
+    for path in {file, found[0].parent.resolve()}:
+        if path.stat().st_uid not in (os.geteuid(), 0):
+            raise Refused(
+                f"{file} was found, but {path} belongs to another user, and a file with declarations is run as yours",
+                data="nothing was run, read or written",
+                hint="name the file if you trust it: --pipelines, or ONLYONCE_PIPELINES",
+            )
+    return file
 
 
 def schedule() -> str | None:

@@ -84,6 +84,7 @@ class Configuration(BaseSettings):
     airflow_user: str | None = Field(None, description="a login of it, for auth managers that have /auth/token")
     airflow_password: SecretStr | None = Field(None, description="the login's password; of the page where `python -m onlyonce.local.setup` makes its user")
     pg_port: Port = Field(54318, description="port of the embedded PostgreSQL")
+    page_records: Literal["editors", "viewers", "nobody"] = Field("editors", description="who sees values of records on Airflow's page: users who may start runs of the pipeline's DAG, users who may only read them, or nobody")
 
     # Long runs, logs and alerts
     heartbeat: float = Field(5.0, gt=0, description="seconds between two signs of life of a long run")

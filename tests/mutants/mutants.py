@@ -1721,6 +1721,26 @@ _ALL = (
         (("    if lives and not holds:\n        if not dry_run:\n", "    if lives and not holds and not dry_run:\n        if not dry_run:\n"),),
         ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
+    Mutant(
+        "security-6-any-dag", "Airflow's page shows every pipeline to every user", "onlyonce/airflow/page/sight.py",
+        (('return any(self.may(dag_id, "GET") for dag_id in self._dags.get(instance, ()))', "return True"),),
+        ("tests/page/test_permissions.py::test_a_pipeline_of_other_dags_is_not_shown[/pipelines/shop]",),
+    ),
+    Mutant(
+        "security-6-values-for-viewers", "viewers see values of records on Airflow's page", "onlyonce/airflow/page/sight.py",
+        (('"GET" if who == "viewers" else "POST"', '"GET"'),),
+        ("tests/page/test_permissions.py::test_record_values_need_permission_to_start_runs",),
+    ),
+    Mutant(
+        "security-8-any-authentication", "a server on the embedded server's port may ask for the password in clear text", "onlyonce/local/database/cluster.py",
+        (("/{database}?{AUTHENTICATION}", "/{database}"),),
+        ("tests/security/test_fake_server.py::test_a_fake_server_gets_no_password",),
+    ),
+    Mutant(
+        "security-12-found-of-any-owner", "declarations of another user that were found are run", "onlyonce/settings/__init__.py",
+        (("path.stat().st_uid not in (os.geteuid(), 0)", "False"),),
+        ("tests/security/test_found_declarations.py::test_a_found_file_of_another_user_is_not_run[file]",),
+    ),
 )  # fmt: skip
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}

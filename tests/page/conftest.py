@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,35 +13,19 @@ from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
+from tests.support import airflow_users
 from tests.support.platform import Server
 from tests.support.shared_server import SharedServer
 
-if "AIRFLOW_HOME" not in os.environ:
-    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
-    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
-os.environ.setdefault(
-    "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, long enough for its algorithm to take it, all of it"
-)
-
 PREFIX = "/exactly-once"
 
-Token = Callable[[str], str]
+Token = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
 def token() -> Token:
-    """Makes a user's token by Airflow's own auth manager, by the name of a role."""
-    from airflow import settings
-    from airflow.api_fastapi.app import create_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-    from airflow.models import import_all_models
-    from airflow.models.base import Base
-
-    # It looks up revoked tokens, and whose DAG it is.
-    import_all_models()
-    Base.metadata.create_all(settings.engine)
-    manager = create_auth_manager()
-    return lambda role: str(manager.generate_jwt(SimpleAuthManagerUser(username="somebody", role=role)))
+    """Make a user's token by Airflow's own auth manager, by the name of a role."""
+    return airflow_users.token
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +74,6 @@ def anonymous(mounted: FastAPI) -> TestClient:
 
 @pytest.fixture
 def client(anonymous: TestClient, token: Token) -> TestClient:
-    """A client with the cookie of a user who may only look."""
-    anonymous.cookies.set("_token", token("VIEWER"))
+    """A client with the cookie of a user who may start runs."""
+    anonymous.cookies.set("_token", token("USER"))
     return anonymous

@@ -73,7 +73,7 @@ def show(browser: Any, address: str, token: Token, tmp_path: Path) -> Iterator[O
     def show(path: str, width: int = 1200, scheme: str = "light", picture: str = "") -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
-        context.add_cookies([{"name": "_token", "value": token("VIEWER"), "url": address}])
+        context.add_cookies([{"name": "_token", "value": token("USER"), "url": address}])
         page = context.new_page()
         page.goto(address + path)
         if picture and (folder := os.environ.get("ONLYONCE_SCREENSHOTS")):

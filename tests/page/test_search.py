@@ -11,7 +11,13 @@ from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page import search
 from tests.page.shop import EVIL, Shop, events
-from tests.page.test_page import get
+
+
+def asked(client: TestClient, q: str) -> str:
+    """Return the page of a search."""
+    answer = client.post("/search", data={"q": q})
+    assert answer.status_code == 200, answer.text
+    return answer.text
 
 
 @pytest.mark.parametrize("q, records", [
@@ -30,7 +36,7 @@ def test_a_record_is_found_by_its_values_or_its_id(
 ) -> None:
     """In the table `events`, with its fate and the state of its batch; or it is said that it is not there."""
     events(tmp_path)
-    html = get(client, "/search", q=q)
+    html = asked(client, q)
 
     assert re.findall(r'data-record="(\w+)"', html) == records
     assert html.count("batch committed") == len(records)
@@ -40,7 +46,7 @@ def test_a_record_is_found_by_its_values_or_its_id(
 def test_an_invalid_record_says_why(shop: Shop, client: TestClient, tmp_path: Path) -> None:
     """Its reason, and the line as it came."""
     events(tmp_path)
-    html = get(client, "/search", q="00000000000000070000000000000007")
+    html = asked(client, "00000000000000070000000000000007")
 
     assert "the line is blank" in html
     assert "&lt;script&gt;" in html
@@ -54,26 +60,26 @@ def test_an_invalid_record_says_why(shop: Shop, client: TestClient, tmp_path: Pa
 ])  # fmt: skip
 def test_a_unit_a_batch_and_a_run_are_found_by_their_names(shop: Shop, client: TestClient, q: str, shown: str) -> None:
     """Each leads to its batch."""
-    assert shown in get(client, "/search", q=q)
+    assert shown in asked(client, q)
 
 
 @pytest.mark.parametrize("q", ["shop/receive/1/17/events/9", "shop/receive/1/9999", "nobody knows", "a" * 31, "1/2"])
 def test_what_nobody_knows_is_said_to_be_unknown(shop: Shop, client: TestClient, q: str) -> None:
     """No guess, and no empty page."""
-    assert "Nothing is known of it." in get(client, "/search", q=q)
+    assert "Nothing is known of it." in asked(client, q)
 
 
 def test_a_column_that_no_pipeline_has_is_named(shop: Shop, client: TestClient, tmp_path: Path) -> None:
     """It is not the same as a record that is not there."""
     events(tmp_path)
 
-    assert "no pipeline has a column color" in get(client, "/search", q="color=red")
+    assert "no pipeline has a column color" in asked(client, "color=red")
 
 
 def test_a_value_of_another_type_is_refused(shop: Shop, client: TestClient, tmp_path: Path) -> None:
     """With the type that the column has."""
     events(tmp_path)
-    answer = client.get("/search", params={"q": "sale=many"})
+    answer = client.post("/search", data={"q": "sale=many"})
 
     assert answer.status_code == 400
     assert "int64" in answer.text
@@ -85,7 +91,7 @@ def test_a_table_that_is_too_large_is_not_looked_through(
     """The page says so, and what to do instead; it does not say that the record is not there."""
     events(tmp_path)
     monkeypatch.setattr(search, "MOST_RECORDS", 2)
-    html = get(client, "/search", q="sale=1")
+    html = asked(client, "sale=1")
 
     assert "too many to look through" in html
     assert "Nothing is known" not in html

@@ -31,6 +31,7 @@ from onlyonce.run import lineage, withdraw
 from onlyonce.storage import attempt_files, opening, rewriting, stores
 from tests.contract.conftest import log, new_log
 from tests.contract.shop import Shop, at, shop
+from tests.support import airflow_users
 from tests.support.s3 import S3
 
 __all__ = ["log", "new_log", "shop"]
@@ -141,7 +142,7 @@ def test_trace_late_and_the_page_find_a_record(lived: Shop, monkeypatch: pytest.
     assert '"kept"' in done.output
 
     monkeypatch.setenv("ONLYONCE_READER_URL", lived.log.url)
-    with read.log() as ask:
+    with read.log(airflow_users.user("USER")) as ask:
         [found] = search.find(ask, "id=s1").records
     assert (found["kind"], found["values"]["id"], found["state"]) == ("kept", "s1", "committed")
     assert late_records.of_output("shop", "shop", "per_shop").remark is None

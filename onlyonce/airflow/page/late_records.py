@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onlyonce import settings
-from onlyonce.airflow.page.read import Row
+from onlyonce.airflow.page import search
 from onlyonce.airflow.page.search import beyond_reach
+from onlyonce.airflow.page.sight import Row
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.records import left_out
@@ -24,6 +25,9 @@ class Late:
     total: int = 0
     rows: list[Row] = field(default_factory=list)
     remark: str | None = None
+
+
+NOT_PERMITTED = Late(remark=search.NOT_PERMITTED)
 
 
 def of_output(name: str, instance: str, output: str) -> Late:

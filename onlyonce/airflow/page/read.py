@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
 from psycopg2.errors import QueryCanceled
@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
 from onlyonce.airflow.log.task_environment import CONNECTION, url_of
+from onlyonce.airflow.page.sight import Row, Sight
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.model.errors import Refused, Retryable
 
@@ -21,13 +22,14 @@ READER_CONNECTION = "onlyonce_db_reader"
 PATIENCE_SECONDS = 20
 """How long the log may take to answer one question: a page that nobody waits for any more must not keep it busy."""
 
-Row = dict[str, Any]
+__all__ = ["Ask", "Row"]
+
 Ask = Callable[..., list[Row]]
 
 
 @contextmanager
-def log() -> Iterator[Ask]:
-    """A function that asks the named queries of `sql/page.sql`, all in one snapshot.
+def log(user: BaseUser) -> Iterator[Sight]:
+    """Yield what a user may see of the log: a function that asks the named queries of `sql/page.sql`, all in one snapshot.
 
     Raises Refused when there is no platform yet, Retryable when the log is away or takes too long.
     """
@@ -35,7 +37,10 @@ def log() -> Iterator[Ask]:
     try:
         with transaction(Database(url, "onlyonce-page")) as connection:
             _begin(connection)
-            yield lambda query, /, **values: [dict(row._mapping) for row in ask(connection, "page", query, **values)]
+            yield Sight(
+                lambda query, /, **values: [dict(row._mapping) for row in ask(connection, "page", query, **values)],
+                user,
+            )
     except DBAPIError as error:
         if isinstance(error.orig, QueryCanceled):
             raise Retryable(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.airflow.page.read import Ask, Row
+from onlyonce.airflow.page.sight import Row, Sight
 from onlyonce.model.errors import Refused
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows, log_entries, opening
@@ -24,6 +24,8 @@ from onlyonce.storage import event_rows, log_entries, opening
 MOST_RECORDS = 20_000_000
 """Of one table, how many the page looks through: some seconds on a disk of today."""
 SHOWN = 20
+
+NOT_PERMITTED = "values of records need permission to start runs of its DAG (the setting page_records)"
 
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
 _PLATFORM = (
@@ -56,7 +58,12 @@ class Found:
         return not (self.units or self.batches or self.runs or self.records)
 
 
-def find(ask: Ask, text: str) -> Found:
+def of_run(ask: Sight, run_id: str) -> Found:
+    """Return the last batches of a run, whichever DAG it is of."""
+    return Found(runs=ask("batches_of_run", run_id=run_id, pipeline=None, n=SHOWN))
+
+
+def find(ask: Sight, text: str) -> Found:
     """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value` pairs.
 
     Raises Refused for what can't be read as one of these. Called by the page.
@@ -65,9 +72,8 @@ def find(ask: Ask, text: str) -> Found:
     if record_id.HEX.fullmatch(text):
         wanted = record_id.from_hex(text)
         return _records(ask, {"oo_high": wanted.high, "oo_low": wanted.low})
-    runs = ask("batches_of_run", run_id=text, pipeline=None, n=SHOWN)
-    if runs:
-        return Found(runs=runs)
+    if (of_that_id := of_run(ask, text)).runs:
+        return of_that_id
     if "=" in text:
         return _records(ask, _pairs(text))
     units = ask("unit", unique_id=text)
@@ -76,10 +82,13 @@ def find(ask: Ask, text: str) -> Found:
     return Found(units=units, batches=batches)
 
 
-def _records(ask: Ask, wanted: dict[str, Any]) -> Found:
+def _records(ask: Sight, wanted: dict[str, Any]) -> Found:
     found = Found(asked_for_record=True)
     known = False
     for pipeline in ask("pipelines", instance=None):
+        if not ask.sees_records(pipeline["instance"]):
+            found.remarks.append(f"{pipeline['instance']} was not searched: {NOT_PERMITTED}")
+            continue
         rows = _in_events(pipeline["instance"], wanted, found.remarks)
         known = known or rows is not None
         found.records.extend(rows or [])
@@ -154,5 +163,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
     if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
-        raise Refused(f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value")
+        raise Refused(
+            f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value"
+        )
     return wanted

@@ -33,6 +33,8 @@ ROLES = {
     "airflow": ("airflow", "airflow"),
     "admin": (ADMIN, "postgres"),
 }
+AUTHENTICATION = "require_auth=scram-sha-256"
+"""libpq's option by which no server, such as another program on the port while ours is down, gets a password in clear text."""
 OWNERS = {"onlyonce": "onlyonce_writer", "airflow": "airflow"}
 
 
@@ -74,7 +76,7 @@ def write_urls(folder: Path, port: int) -> None:
     """Write the URL files anew: the port may have changed since the last start."""
     passwords = _passwords(folder)
     for name, (role, database) in ROLES.items():
-        url = f"postgresql+psycopg2://{role}:{passwords[role]}@127.0.0.1:{port}/{database}"
+        url = f"postgresql+psycopg2://{role}:{passwords[role]}@127.0.0.1:{port}/{database}?{AUTHENTICATION}"
         secret_files.write(folder / f"{name}.url", url + "\n")
 
 

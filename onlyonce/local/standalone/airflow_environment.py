@@ -79,6 +79,8 @@ def password() -> str:
 def airflow_url(driver: str) -> str:
     """The URL of Airflow's own database for a driver. It holds a password: never log it."""
     url = make_url((settings.home() / "postgres" / "airflow.url").read_text().strip())
+    if driver.endswith("+asyncpg"):
+        url = url.set(query={})  # asyncpg knows no require_auth
     return url.set(drivername=driver).render_as_string(hide_password=False)
 
 

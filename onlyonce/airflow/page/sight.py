@@ -1,0 +1,89 @@
+"""What one user of Airflow may see of the commit log: the pipelines whose DAGs Airflow shows to this user.
+
+`Sight` stands between the page's routes and the log, so that no route can answer with rows of another pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.models.dag import DagModel
+
+from onlyonce import settings
+from onlyonce.model.dag_names import stream_id
+from onlyonce.model.errors import InvariantBroken, Refused
+
+Row = dict[str, Any]
+
+
+class Sight:
+    """Answer queries of the log with the rows of the pipelines that one user may see."""
+
+    def __init__(self, ask: Callable[..., list[Row]], user: BaseUser) -> None:
+        self._ask, self._user = ask, user
+        known = ask("driven_by")
+        self._pipelines = {row["instance"]: row["pipeline"] for row in known}
+        self._dags = {row["instance"]: row["dag_ids"] or [stream_id(row["pipeline"])] for row in known}
+        self._allowed: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, query: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a named query that belong to visible pipelines. Raises Refused for a NUL character."""
+        for value in values.values():
+            if isinstance(value, str) and "\0" in value:
+                raise Refused(
+                    "this address contains a NUL character", hint="remove it: nothing in the log contains one"
+                )
+        rows = self._ask(query, **values)
+        if query == "findings":
+            return [row | {"finding": None} if self._is_foreign(row["where"]) else row for row in rows]
+        if query == "pipelines_of_run":
+            return [row for row in rows if self._sees_pipeline(row["pipeline"])]
+        scope = _instance(values)
+        return [row for row in rows if self.sees(scope or _instance(row) or _unscoped(query))]
+
+    def sees(self, instance: str) -> bool:
+        """Return whether the user may read runs of a DAG that drives this pipeline."""
+        return any(self.may(dag_id, "GET") for dag_id in self._dags.get(instance, ()))
+
+    def sees_records(self, instance: str) -> bool:
+        """Return whether the user may see values of this pipeline's records, by the setting `page_records`."""
+        if (who := settings.page_records()) == "nobody":
+            return False
+        return any(self.may(dag_id, "GET" if who == "viewers" else "POST") for dag_id in self._dags.get(instance, ()))
+
+    def may(self, dag_id: str, method: Literal["GET", "POST"]) -> bool:
+        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG."""
+        if (dag_id, method) not in self._allowed:
+            details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+            self._allowed[dag_id, method] = get_auth_manager().is_authorized_dag(
+                method=method, access_entity=DagAccessEntity.RUN, details=details, user=self._user
+            )
+        return self._allowed[dag_id, method]
+
+    def _sees_pipeline(self, pipeline: str) -> bool:
+        return any(self.sees(instance) for instance, name in self._pipelines.items() if name == pipeline)
+
+    def _is_foreign(self, subject: str | None) -> bool:
+        if subject is None or all(map(self.sees, self._dags)):
+            return False
+        return not self.sees(subject.partition("/")[0])
+
+
+def _instance(of: dict[str, Any]) -> str | None:
+    """Return the instance that the parameters or a row name, by itself or at the beginning of a lineage."""
+    for name in ("instance", "lineage", "unique_id"):
+        if isinstance(value := of.get(name), str):
+            return value.partition("/")[0]
+    return None
+
+
+def _unscoped(query: str) -> str:
+    raise InvariantBroken(
+        f"the page's query {query} has rows of no pipeline, so its reader can't be authorised",
+        data="nothing was shown",
+        hint="report this: it is a fault of onlyonce",
+    )

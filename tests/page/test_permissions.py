@@ -1,0 +1,100 @@
+"""What a user of Airflow sees of the log: the pipelines of the DAGs that Airflow shows, and record values with a permission more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from fastapi.testclient import TestClient
+
+from onlyonce.airflow.page import search
+from tests.page.conftest import Token
+from tests.page.shop import EVIL, Shop, events
+from tests.page.test_page import PATHS
+from tests.page.test_search import asked
+
+SECURITY = Path(__file__).parents[2] / "docs/explanation/security.md"
+
+
+class ByName(SimpleAuthManager):
+    """Permit a user only the DAGs in the user's name, as an auth manager with permissions per DAG does."""
+
+    def is_authorized_dag(self, **asked: Any) -> bool:
+        """Compare the DAG's id with the names; without an id any DAG will do, as in the FAB auth manager."""
+        allowed = asked["user"].username.split(",")
+        details = asked.get("details")
+        return (details is None or details.id is None or details.id in allowed) and super().is_authorized_dag(**asked)
+
+
+@pytest.fixture
+def by_name(anonymous: TestClient, token: Token, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a client of the page for a user who may see the DAGs with these names."""
+    token("VIEWER")
+    manager = ByName()
+    manager.init()
+    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", manager)
+
+    def client(names: str, role: str = "USER") -> TestClient:
+        anonymous.cookies.set("_token", token(role, names))
+        return anonymous
+
+    return client
+
+
+@pytest.mark.parametrize(
+    "path", [*PATHS, "/pipelines/shop/windows?output=per_shop&dag_id=other", "/search?run_id=scheduled__1&dag_id=other"]
+)
+def test_a_pipeline_of_other_dags_is_not_shown(shop: Shop, by_name: Any, tmp_path: Path, path: str) -> None:
+    """A user of another team's DAG gets no line, batch or value of this pipeline, whatever DAG the address names."""
+    events(tmp_path)
+    client = by_name("other,shop_stream")  # the log has which DAGs drive the shop; the name of another proves nothing
+    answers = [
+        client.get(path),
+        *(client.post("/search", data={"q": q}) for q in ("sale=1", "shop/receive/1/17", "scheduled__1")),
+    ]
+
+    for answer in answers:
+        assert answer.status_code in (200, 403, 404)
+        assert "lineage=shop" not in answer.text
+        assert not re.search(r"data-(record|unit|window|figure)", answer.text)
+    mine = by_name("hourly")
+    assert "lineage=shop" in mine.get("/pipelines/shop").text
+    assert "data-record" in asked(mine, "sale=1")
+
+
+def test_record_values_need_permission_to_start_runs(
+    shop: Shop, by_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off for viewers, on for those who may start runs; the setting turns it on for viewers, or off for all."""
+    events(tmp_path)
+
+    def found(role: str) -> bool:
+        client = by_name("hourly", role)
+        late = client.get("/pipelines/shop/late", params={"output": "per_shop"}).text
+        searched = asked(client, "sale=1")
+        withheld = search.NOT_PERMITTED
+        assert (withheld in late) == (withheld in searched) == ("data-record" not in searched)
+        return "data-record" in searched
+
+    assert (found("VIEWER"), found("USER")) == (False, True)
+    monkeypatch.setenv("ONLYONCE_PAGE_RECORDS", "viewers")
+    assert found("VIEWER")
+    monkeypatch.setenv("ONLYONCE_PAGE_RECORDS", "nobody")
+    assert not found("USER")
+    assert EVIL not in by_name("hourly").get("/search", params={"q": f"shop='{EVIL}'"}).text
+
+
+def test_the_page_of_security_says_so() -> None:
+    """The three rules, as sentences of the documentation."""
+    said = " ".join(SECURITY.read_text().split())
+
+    for sentence in (
+        "Airflow's page shows a pipeline only to users who may read runs of a DAG that drives it.",
+        "Values of records are shown only to users who may start runs of such a DAG (`page_records`).",
+        "A search is a POST, so no access log contains its values.",
+    ):
+        assert sentence in said
