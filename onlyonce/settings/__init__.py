@@ -7,7 +7,6 @@ function raises Refused if a setting is wrong.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -235,17 +234,12 @@ def _of_project(folder: Path) -> Path | None:
     """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
     own = folder / "pipelines.py"
     found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
+    from onlyonce.settings import found_file
+
     if len(found) != 1:
         return None
     file = found[0].resolve()
-    # Checked from the file up to where it was found: the owner of a folder can replace what is in it.
-    for path in {file, found[0].parent.resolve()}:
-        if path.stat().st_uid not in (os.geteuid(), 0):
-            raise Refused(
-                f"{file} was found, but {path} belongs to another user, and a file with declarations is run as yours",
-                data="nothing was run, read or written",
-                hint="name the file if you trust it: --pipelines, or ONLYONCE_PIPELINES",
-            )
+    found_file.refuse_foreign(file, found[0].parent.resolve())
     return file
 
 

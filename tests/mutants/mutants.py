@@ -1737,7 +1737,7 @@ _ALL = (
         ("tests/security/test_fake_server.py::test_a_fake_server_gets_no_password",),
     ),
     Mutant(
-        "security-12-found-of-any-owner", "declarations of another user that were found are run", "onlyonce/settings/__init__.py",
+        "security-12-found-of-any-owner", "declarations of another user that were found are run", "onlyonce/settings/found_file.py",
         (("path.stat().st_uid not in (os.geteuid(), 0)", "False"),),
         ("tests/security/test_found_declarations.py::test_a_found_file_of_another_user_is_not_run[file]",),
     ),
