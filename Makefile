@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions test-packaging bench bench-all bench-peers clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -79,6 +79,9 @@ test-versions: env ## DAGs, page and a sample of Spark with the oldest and the n
 
 test-packaging: env ## install the wheel as pip would, newest and lowest versions, and run the tutorial's first commands (needs the network; the result is in tests/packaging/result.md)
 	$(BIN)/python -m tests.packaging.check $(UV)
+
+release: docs ## wheel, sdist, site, SBOM and checksums in dist/, and the image where a container engine runs (docs/how-to/release.md)
+	UV=$(UV) sh docker/release.sh
 
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
