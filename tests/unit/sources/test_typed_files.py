@@ -103,7 +103,7 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_
             count(FileAt(str(path)))
 
 
-EPOCH, JUST_BEFORE = datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - of no zone
+EPOCH, JUST_BEFORE = datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999)
 FITS: dict[str, tuple[Any, str, Any]] = {
     # what the file has → declared type, what it becomes
     "int8": (pa.array([7], pa.int8()), "long", 7), "uint32": (pa.array([7], pa.uint32()), "long", 7),
