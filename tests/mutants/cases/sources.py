@@ -190,6 +190,17 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "values-9-towards-1970",
+        "nanoseconds before 1970 are cut off",
+        "onlyonce/sources/files/microseconds.py",
+        Replace(
+            "without_nanoseconds",
+            "np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), NANOSECONDS)",
+            "np.trunc(array.cast(pa.int64()).fill_null(0).to_numpy() / NANOSECONDS).astype(np.int64)",
+        ),
+        tests=("tests/unit/sources/test_typed_files.py::test_types_fit_without_loss_or_the_file_is_refused",),
+    ),
+    Mutant(
         "shared-values-at-once",
         "rows that share a large value are written out as they come",
         "onlyonce/sources/files/row_sizes.py",
@@ -304,7 +315,7 @@ MUTANTS = (
         "rows-of-whatever-is-there",
         "Parquet in an object is read by Arrow's own file system, which has no conditions",
         "onlyonce/sources/files/parquet_files.py",
-        Replace("_opened", "at.etag", "at.bytes < 0"),
+        Replace("opened", "at.etag", "at.bytes < 0"),
         tests=(
             "tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[parquet-versitygw]",
         ),

@@ -153,6 +153,13 @@ MUTANTS = (
         tests=("tests/storage/test_secrets.py::test_spark_is_told_no_key",),
     ),
     Mutant(
+        "values-9-int96-in-nanoseconds",
+        "times in INT96 are read in nanoseconds, which wrap around",
+        "onlyonce/storage/stores/arrow.py",
+        Delete("opened", 'form = {"coerce_int96_timestamp_unit": "us", **form}'),
+        tests=("tests/unit/sources/test_typed_files.py::test_int96_times_keep_their_date",),
+    ),
+    Mutant(
         "replay-trusts-the-transaction",
         "a replay asks for the transaction alone, which a table may have forgotten",
         "onlyonce/storage/delta.py",
