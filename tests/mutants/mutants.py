@@ -1076,6 +1076,11 @@ _ALL = (
         ("tests/unit/sources/test_typed_files.py::test_types_fit_without_loss_or_the_file_is_refused",),
     ),
     Mutant(
+        "values-3-inode-without-birth", "a growing file in a deleted file's inode is taken for that file", "onlyonce/sources/files/file_identity.py",
+        (("    if statx is None or statx(", "    if statx is not None or statx("),),
+        ("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
+    ),
+    Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
         ("tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
