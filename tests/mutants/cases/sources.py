@@ -201,6 +201,13 @@ MUTANTS = (
         tests=("tests/unit/sources/test_typed_files.py::test_types_fit_without_loss_or_the_file_is_refused",),
     ),
     Mutant(
+        "values-3-inode-without-birth",
+        "a growing file in a deleted file's inode is taken for that file",
+        "onlyonce/sources/files/file_identity.py",
+        Replace("_born", "statx is None", "statx is not None"),
+        tests=("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
+    ),
+    Mutant(
         "shared-values-at-once",
         "rows that share a large value are written out as they come",
         "onlyonce/sources/files/row_sizes.py",
