@@ -21,8 +21,6 @@ BASELINES = ("authority", "platform", "mysql")
 STORED_NAMES = "stored_names.txt"
 """The names outside the databases that a stored byte depends on. A test compares them with the code."""
 OLD = "the migrations of a version before formats"
-STATE = ("data", "postgres")
-"""Folders by which a home has been used. `tables`, `files` and `inbox` belong to people, and a new home may begin with them."""
 
 
 @cache
@@ -74,11 +72,11 @@ def of_database(connection: Connection) -> str | None:
 
 
 def of_home(home: Path) -> str | None:
-    """Return the format of a home folder; None for a new one."""
+    """Return the format of a home folder; None for a new one, or one whose database has migrations and is refused for them."""
     try:
         return (home / "format").read_text().strip()
     except FileNotFoundError:
-        return OLD if any((home / name).exists() for name in STATE) else None
+        return None
 
 
 def check_home() -> None:

@@ -41,8 +41,10 @@ def migrate(url: str) -> list[str]:
 
     Raises Refused when the database or the home has another format.
     """
+    formats.check_home()
+    made = run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], views=True))
     formats.make_home()
-    return run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], views=True))
+    return made
 
 
 def migrate_authority(url: str) -> list[str]:
