@@ -1066,6 +1066,16 @@ _ALL = (
         ("tests/unit/model/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
+        "values-9-int96-in-nanoseconds", "times in INT96 are read in nanoseconds, which wrap around", "onlyonce/storage/stores/arrow.py",
+        (('    form = {"coerce_int96_timestamp_unit": "us", **form}\n', ""),),
+        ("tests/unit/sources/test_typed_files.py::test_int96_times_keep_their_date",),
+    ),
+    Mutant(
+        "values-9-towards-1970", "nanoseconds before 1970 are cut off", "onlyonce/sources/files/microseconds.py",
+        (("np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), NANOSECONDS)", "np.trunc(array.cast(pa.int64()).fill_null(0).to_numpy() / NANOSECONDS).astype(np.int64)"),),
+        ("tests/unit/sources/test_typed_files.py::test_types_fit_without_loss_or_the_file_is_refused",),
+    ),
+    Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
         ("tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
