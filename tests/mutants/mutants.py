@@ -10,6 +10,8 @@ EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
 SHARED = "tests/unit/catalog/test_shared_files.py::"
 ALIKE = "tests/unit/sources/test_alike_lines.py::"
+CONVERSIONS = "tests/unit/model/values/test_conversions.py::"
+LINE_VALUES = "tests/unit/model/values/test_line_values.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
@@ -1064,6 +1066,43 @@ _ALL = (
         "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/halves.py",
         (("    return first if count and goes_on() and fails(first, stop) else None", "    return first if count else None"),),
         ("tests/unit/model/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+    ),
+    Mutant(
+        "values-1-first-object-only", "what follows the first object of a line is forgotten", "onlyonce/model/values/line_values.py",
+        (("found = DECODER.decode(line)", "found = DECODER.raw_decode(line.lstrip(SPACE))[0]"),),
+        (LINE_VALUES + "test_more_than_one_object_is_invalid",),
+    ),
+    Mutant(
+        "values-2-numbers-by-a-float", "a number for a string column is what a double has of it", "onlyonce/model/values/line_values.py",
+        (("parse_float=Number", "parse_float=lambda read: Number(float(read))"),),
+        (LINE_VALUES + "test_a_line_has_its_values_and_says_whether_there_is_more", "tests/spark/sources/test_values.py::test_the_id_of_a_number_is_that_of_its_characters"),
+        spark=True,
+    ),
+    Mutant(
+        "values-6-structs-are-not-looked-into", "unknown fields within a struct are not counted", "onlyonce/model/values/conversions.py",
+        (("        more.extend(name for name in value if name not in fields)\n", ""),),
+        (CONVERSIONS + "test_unknown_fields_of_a_struct_are_counted",),
+    ),
+    Mutant(
+        "values-7-digits-are-seconds", "a string of digits is a time in seconds since 1970", "onlyonce/model/values/conversions.py",
+        (("    if isinstance(value, Number):\n        return _of_seconds(value)", "    if isinstance(value, Number) or NUMBER.fullmatch(str(value)):\n        return _of_seconds(Number(value))"),),
+        (CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-8-any-year", "a time of a column may be after the year 9999", "onlyonce/sources/parse/parse_columns.py",
+        (("(year < 1) | (year > 9999)", "year < 1"),),
+        ("tests/spark/sources/test_values.py::test_a_date_or_time_of_a_column_has_a_year_of_four_digits",),
+        spark=True,
+    ),
+    Mutant(
+        "values-10-decimals-rounded", "a number with too many digits behind the point is rounded", "onlyonce/model/values/conversions.py",
+        (("traps=[InvalidOperation, Inexact]", "traps=[InvalidOperation]"),),
+        (CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-10-any-integer", "an integer that a float does not have becomes another one", "onlyonce/model/values/conversions.py",
+        (("abs(int(value)) > bound", "abs(int(value)) > 1 << 60"),),
+        (CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-9-int96-in-nanoseconds", "times in INT96 are read in nanoseconds, which wrap around", "onlyonce/storage/stores/arrow.py",

@@ -153,8 +153,8 @@ def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> l
 def _object(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        there: set[str] = set()
+        twice = next(name for name, _ in pairs if name in there or there.add(name))  # type: ignore[func-returns-value]
         raise Invalid(f"the line has the field {shown(twice)} twice")
     return found
 
