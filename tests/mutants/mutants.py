@@ -1081,6 +1081,16 @@ _ALL = (
         ("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
     ),
     Mutant(
+        "values-12-codec-unchecked", "a codec that is not installed makes the file damaged", "onlyonce/sources/files/avro_files.py",
+        (("    if codec in PACKAGES and find_spec(", "    if codec in PACKAGES and not find_spec("),),
+        ("tests/unit/sources/test_typed_files.py::test_a_missing_codec_refuses_the_run_and_not_the_file",),
+    ),
+    Mutant(
+        "values-13-all-names", "each row has the names of all undeclared columns", "onlyonce/sources/parse/coercion.py",
+        (("        if length > MOST_NAMES:\n", "        if length < 0:\n"),),
+        ("tests/unit/sources/test_typed_files.py::test_undeclared_names_take_bounded_memory",),
+    ),
+    Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
         ("tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
