@@ -169,10 +169,10 @@ def test_undeclared_names_take_bounded_memory(names: list[str], tmp_path: Path) 
     wanted = Wanted(tuple(batch.schema)[-2:], ("id",))
     message = wanted.fitted({"id": batch.column("id"), "at": batch.column("at")}, 2000, ["id", "at", *names])
     for rest in (batch.column("oo_rest")[0].as_py(), message.rest):
-        told = rest.split(", ")
+        told = str(rest).split(", ")
         assert told[:-1] == names[: len(told) - 1]
         assert told[-1] == f"{len(names) - len(told) + 1} others"
-        assert len(rest) < 1100
+        assert len(str(rest)) < 1100
 
 
 @pytest.mark.skipif(find_spec("cramjam") is not None, reason="the codec is installed")
