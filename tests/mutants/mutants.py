@@ -1721,6 +1721,22 @@ _ALL = (
         (("    if lives and not holds:\n        if not dry_run:\n", "    if lives and not holds and not dry_run:\n        if not dry_run:\n"),),
         ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
+    Mutant(
+        "outputs-5-escaped", "what we write into a Delta log escapes characters outside the basic plane", "onlyonce/storage/log_entries.py",
+        (("ensure_ascii=False", "ensure_ascii=True"),),
+        ("tests/contract/storage/test_other_readers.py::test_a_string_of_any_plane_is_found",),
+    ),
+    Mutant(
+        "outputs-6-bounds-of-nan", "a NaN inside a structure does not leave out the statistics of its field", "onlyonce/storage/footers.py",
+        (("[chunk.field(at) for chunk in chunks]", "[]"),),
+        ("tests/contract/storage/test_other_readers.py::test_a_nan_is_found_where_readers_order_it",),
+    ),
+    Mutant(
+        "outputs-6-nan-of-one-group", "a row group whose largest value is NaN does not leave the file without bounds", "onlyonce/storage/statistics.py",
+        ((" and not any(_is_nan(part) for part in known)", ""),),
+        ("tests/spark/sinks/test_delta_append.py::test_a_nan_in_one_of_several_row_groups_is_found",),
+        spark=True,
+    ),
 )  # fmt: skip
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}
