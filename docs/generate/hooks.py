@@ -29,6 +29,7 @@ FIRST = {
         "change-a-pipeline",
         "stuck",
         "backup-restore-upgrade",
+        "start-over",
     ],
     "reference": [
         "commands",
