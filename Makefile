@@ -84,7 +84,7 @@ test-versions: env ## DAGs, page and a sample of Spark with the oldest and the n
 test-packaging: env ## install the wheel as pip would, newest and lowest versions, and run the tutorial's first commands (needs the network; the result is in tests/packaging/result.md)
 	$(BIN)/python -m tests.packaging.check $(UV)
 
-release: docs ## wheel, sdist, site, SBOM and checksums in dist/, and the image where a container engine runs (docs/how-to/release.md)
+release: docs ## wheel, sdist, site, SBOM and checksums in dist/, and the image where a container engine runs (docs/how-to/make-a-release.md)
 	UV=$(UV) sh docker/release.sh
 
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
