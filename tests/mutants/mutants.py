@@ -1127,9 +1127,22 @@ _ALL = (
         ("tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",),
     ),
     Mutant(
-        "state-in-no-fingerprint", "another schema of a processor's state is no change", "onlyonce/declare/fingerprint.py",
-        (('"state": state}', '"state": ""}'),),
+        "state-in-no-fingerprint", "another schema of a processor's state is no change", "onlyonce/declare/identity.py",
+        (("state=state or None", "state=None"),),
         ("tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",),
+    ),
+    Mutant(
+        "identity-by-class-name", "a window's kind is the name of its class", "onlyonce/declare/identity.py",
+        (('return _given(kind="fixed", **_fixed(window))', "return _given(kind=type(window).__name__, **_fixed(window))"),),
+        (
+            "tests/contract/operate/test_identity.py::test_a_begun_batch_goes_on_after_every_class_was_renamed",
+            "tests/unit/declare/test_identity.py::test_the_stored_parts_and_their_hash_stay",
+        ),
+    ),
+    Mutant(
+        "identity-without-events", "the hash of an output's declaration lacks the schema and the event time", "onlyonce/declare/identity.py",
+        (('"events": events, "outputs"', '"events": {}, "outputs"'),),
+        ("tests/unit/declare/test_identity.py::test_the_order_of_columns_and_the_schema_are_part_of_every_query",),
     ),
     Mutant(
         "rows-of-earlier-lives-stay", "a life from the start leaves the rows of earlier lives in the table", "onlyonce/outputs/stateful/anew.py",
