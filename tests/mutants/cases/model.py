@@ -342,8 +342,8 @@ MUTANTS = (
     Mutant(
         "reject-unsaid",
         "a changed function for rejections is no change of the declaration",
-        "onlyonce/declare/loading.py",
-        Delete("fingerprint", "parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]"),
+        "onlyonce/declare/identity.py",
+        Replace("output_parts", r'f"{root.reject}\n{rejects}" if root.reject else None', "None"),
         tests=(
             "tests/unit/declare/test_declared_rejects.py::test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another",
         ),
