@@ -65,7 +65,7 @@ def counted(path: Location, version: int) -> Counts:
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
     for added in log_entries.added(path, version):
-        with arrow.opened(added.path, coerce_int96_timestamp_unit="us") as file:
+        with arrow.opened(added.path) as file:
             number[added.partition["oo_kind"]] += file.metadata.num_rows
             if added.partition["oo_kind"] == "invalid":
                 continue
@@ -83,5 +83,5 @@ def _largest(times: pa.ChunkedArray) -> int:
 def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
     app_id = f"{plan.lineage}/control"
-    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))
+    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, reached.content)
     events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)

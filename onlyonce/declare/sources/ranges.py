@@ -26,7 +26,7 @@ PARTS_A_BATCH = 1000
 class Growing:
     """A folder of files that are appended to, as logs are, a record a line. Only whole lines are read; the rest waits.
 
-    A file is known by its inode and its first line, whatever it is named. So rotate by renaming, in the folder: what was
+    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the folder: what was
     not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
     was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or .zst are left alone, unless `packed`.
 
@@ -49,9 +49,9 @@ class Growing:
     max_bytes_a_batch: int = 256 * MEGABYTE
     format: Literal["json", "csv"] = "json"
     packed: bool = False
-    start: Literal["earliest", "latest"] | datetime = field(default=EARLIEST, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
-    links: bool = field(default=False, repr=False)
+    start: Literal["earliest", "latest"] | datetime = EARLIEST
+    max_record_bytes: int = record_size.DEFAULT
+    links: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("Growing", "format", self.format, ("json", "csv"))
@@ -95,8 +95,8 @@ class Custom:
     needs_dedup: bool
     options: dict[str, Any] = field(default_factory=dict)
     max_records_a_batch: int = 1_000_000
-    start: Literal["earliest", "latest"] = field(default=EARLIEST, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
+    start: Literal["earliest", "latest"] = EARLIEST
+    max_record_bytes: int = record_size.DEFAULT
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.reader):

@@ -7,6 +7,7 @@ Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs, parquet
 
 from onlyonce.model.storage.location import Location, Url
-from onlyonce.storage import stores
+from onlyonce.storage import footers, stores
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.sink import Sink
 
@@ -32,8 +33,9 @@ def folder(at: Location) -> fs.FileSystem:
     return fs.SubTreeFileSystem(root, system)
 
 
-def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWriter:
-    """A Parquet file to be written; there when it is closed."""
+def writer(at: Location, schema: pa.Schema, rows: pa.Table | None = None, **form: Any) -> parquet.ParquetWriter:
+    """Open a Parquet file to be written; it exists once it is closed. `rows`: all that it will hold, if they are known (`footers`)."""
+    form |= footers.form(schema, rows)
     if isinstance(at, Path):
         at.parent.mkdir(parents=True, exist_ok=True)
         return parquet.ParquetWriter(at, schema, **form)
@@ -43,18 +45,20 @@ def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWrite
     return made
 
 
-def write(at: Location, rows: pa.Table, **form: Any) -> None:
+def write(at: Location, rows: pa.Table, row_group_size: int | None = None, **form: Any) -> None:
     """Write a Parquet file."""
-    with writer(at, rows.schema, **form) as file:
-        file.write_table(rows)
+    with writer(at, rows.schema, rows, **form) as file:
+        file.write_table(rows, row_group_size)
 
 
-def opened(at: Location, **form: Any) -> parquet.ParquetFile:
-    """A Parquet file to be read, as a context."""
-    if isinstance(at, Path):
-        return parquet.ParquetFile(at, **form)
-    system, name = system_of(at)
-    return parquet.ParquetFile(name, filesystem=system, **form)
+def opened(at: Location | io.RawIOBase, **form: Any) -> parquet.ParquetFile:
+    """Open a Parquet file as a context. `at` is a location, or an open file."""
+    # Spark, Hive and Impala write times as INT96. Arrow reads them in nanoseconds by default, which wrap around outside 1677 to 2262.
+    form = {"coerce_int96_timestamp_unit": "us", **form}
+    if isinstance(at, Url):
+        system, name = system_of(at)
+        return parquet.ParquetFile(name, filesystem=system, **form)
+    return parquet.ParquetFile(at, **form)
 
 
 def footer(at: Location) -> parquet.FileMetaData:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import pytest
 from pyarrow import parquet
 
 from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.model.errors import Refused
 from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
 from onlyonce.sources.files.listing import Damaged, FileAt, InputFile, new_files
 from onlyonce.sources.files.typed_files import Part
+from onlyonce.sources.formats.converting import Wanted
 from tests.support.shop import SHOP
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -103,6 +106,7 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_
             count(FileAt(str(path)))
 
 
+EPOCH, JUST_BEFORE = datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999)
 FITS: dict[str, tuple[Any, str, Any]] = {
     # what the file has → declared type, what it becomes
     "int8": (pa.array([7], pa.int8()), "long", 7), "uint32": (pa.array([7], pa.uint32()), "long", 7),
@@ -113,6 +117,10 @@ FITS: dict[str, tuple[Any, str, Any]] = {
     "no zone": (pa.array([5], pa.timestamp("ms")), "timestamp", datetime.fromtimestamp(0.005, UTC)),
     "another zone": (pa.array([5], pa.timestamp("us", "Europe/Berlin")), "timestamp", datetime.fromtimestamp(0.000005, UTC)),
     "nanoseconds": (pa.array([1999], pa.timestamp("ns", "UTC")), "timestamp", datetime.fromtimestamp(0.000001, UTC)),
+    "nanoseconds before 1970": (pa.array([-1], pa.timestamp("ns", "UTC")), "timestamp", datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)),
+    "nanoseconds in a list": (pa.array([None, [7, -1]], pa.list_(pa.timestamp("ns")))[1:], "array<timestamp_ntz>", [EPOCH, JUST_BEFORE]),
+    "nanoseconds in a map": (pa.array([[("x", -1)]], pa.map_(pa.string(), pa.timestamp("ns"))), "map<string, timestamp_ntz>", [("x", JUST_BEFORE)]),
+    "nanoseconds in a struct": (pa.array([{"a": -1}], pa.struct({"a": pa.timestamp("ns")})), "struct<a: timestamp_ntz>", {"a": JUST_BEFORE}),
     "list": (pa.array([[1, 2]], pa.list_(pa.int32())), "array<bigint>", [1, 2]),
     "struct": (pa.array([{"a": 1}]), "struct<a: bigint>", {"a": 1}),
 }  # fmt: skip
@@ -137,6 +145,46 @@ def test_types_fit_without_loss_or_the_file_is_refused(name: str, tmp_path: Path
         return
     [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
     assert batch.column("value").to_pylist() == value
+
+
+@pytest.mark.parametrize("shared", [(), (("shop", "Berlin", "string"),)], ids=["a file", "a file of a table"])
+@pytest.mark.parametrize("year", [1, 1676, 1969, 2263, 9999])
+def test_int96_times_keep_their_date(year: int, shared: Any, tmp_path: Path) -> None:
+    """Spark, Hive and Impala write times as INT96, which nanoseconds in 64 bits cannot hold outside 1677 to 2262."""
+    time = datetime(year, 12, 31, 23, 59, 59, 999999, UTC)
+    pipeline = of("parquet", "id string, at timestamp, shop string, ends timestamp, parts struct<ends: timestamp>")
+    rows = pa.table({"id": ["a"], "at": [time], "ends": [time], "parts": [{"ends": time}]})
+    parquet.write_table(rows, tmp_path / "file", use_deprecated_int96_timestamps=True)
+    assert parquet.ParquetFile(tmp_path / "file").schema.column(1).physical_type == "INT96"
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0, shared))
+    assert [batch.column(name)[0].as_py() for name in ("at", "ends", "parts")] == [time, time, {"ends": time}]
+
+
+@pytest.mark.parametrize("names", [[f"undeclared_{n}" for n in range(3000)], ["x" * (1 << 20)]], ids=["many", "long"])
+def test_undeclared_names_take_bounded_memory(names: list[str], tmp_path: Path) -> None:
+    """Each row has the names of the undeclared columns: only some names, and how many others there are, for files and messages alike."""
+    pipeline = of("parquet", "id string, at timestamp")
+    parquet.write_table(pa.table({"id": ["a"] * 2000, "at": [NOON] * 2000, **{name: pa.nulls(2000) for name in names}}), tmp_path / "file")
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
+    wanted = Wanted(tuple(batch.schema)[-2:], ("id",))
+    message = wanted.fitted({"id": batch.column("id"), "at": batch.column("at")}, 2000, ["id", "at", *names])
+    for rest in (batch.column("oo_rest")[0].as_py(), message.rest):
+        told = str(rest).split(", ")
+        assert told[:-1] == names[: len(told) - 1]
+        assert told[-1] == f"{len(names) - len(told) + 1} others"
+        assert len(str(rest)) < 1100
+
+
+@pytest.mark.skipif(find_spec("cramjam") is not None, reason="the codec is installed")
+@pytest.mark.parametrize("read", [avro_files.check, avro_files.columns], ids=["at registration", "in init and tasks"])
+def test_a_missing_codec_refuses_the_run_and_not_the_file(read: Callable[[FileAt], Any], tmp_path: Path) -> None:
+    """The refusal says what to install, and passes through the counter, which gives verdicts on files."""
+    put_avro(tmp_path / "plain", sales(3))
+    (tmp_path / "file").write_bytes((tmp_path / "plain").read_bytes().replace(b"avro.codec\x08null", b"avro.codec\x0csnappy"))
+    for reading in (read, typed_files.counter(of("avro"))):
+        with pytest.raises(Refused, match="snappy") as refused:
+            reading(FileAt(str(tmp_path / "file")))
+        assert "pip install cramjam" in refused.value.hint
 
 
 def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> None:
