@@ -24,7 +24,8 @@ from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.sinks.deleted import deleted
 from onlyonce.model.units import UnitId
 
-STAGE = "CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"
+STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
+"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the target to compute."""
 MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
 NEVER_NULL = "ALTER TABLE arriving {columns}"
 ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
@@ -47,9 +48,11 @@ class Twice(Exception):
     """Two rows of a unit have the same keys and are equally new."""
 
 
-def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str) -> None:
-    """Make the table `arriving`, for the rows of a unit. `needed`: further columns that may not be null."""
-    cursor.execute(sql.SQL(STAGE).format(target=target))
+def stage(
+    cursor: Any, target: sql.Composable, columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str
+) -> None:
+    """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored. `needed`: further columns that may not be null."""
+    cursor.execute(sql.SQL(STAGE).format(target=target, columns=listed(columns)))
     if not newest_by:
         return
     whole = [*newest_by, *needed]
