@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions bench bench-all bench-peers clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions mutants bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -37,7 +37,7 @@ down: ## stop the platform; nothing is lost
 compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
 	@sh docker/compose-env.sh .env
 
-PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs
+PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs tests/mutants
 
 # Its makers announce another product at each build. --quiet would count no warning, and so fail at none.
 docs: export NO_MKDOCS_2_WARNING := 1
@@ -66,6 +66,10 @@ test-faults: env $(MADE)/broker $(MADE)/s3 $(MADE)/yarn $(MADE)/classes ## every
 	@rm -f $$ONLYONCE_FAULT_RESULTS
 	$(BIN)/pytest -q tests/contract/commitlog/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
+
+MUTANTS ?=
+mutants: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## broken builds whose verdict is missing or old; goes on after a break (MUTANTS="--minutes 30 --no-spark", or names)
+	$(BIN)/python -m tests.mutants.run $(MUTANTS)
 
 test-matrix: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-matrix: env ## the longest ones, in parts (ONLYONCE_FAULT_MINUTES=30): each life of an output, and the matrix of kills on Spark; goes on after a break

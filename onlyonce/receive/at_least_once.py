@@ -65,7 +65,7 @@ def counted(path: Location, version: int) -> Counts:
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
     for added in log_entries.added(path, version):
-        with arrow.opened(added.path, coerce_int96_timestamp_unit="us") as file:
+        with arrow.opened(added.path) as file:
             number[added.partition["oo_kind"]] += file.metadata.num_rows
             if added.partition["oo_kind"] == "invalid":
                 continue

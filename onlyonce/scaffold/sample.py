@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import column_types
-from onlyonce.sources.files import avro_files, packing
+from onlyonce.sources.files import avro_files, packing, parquet_files
 from onlyonce.sources.files.listing import FileAt, opened
 
 ROWS = 1000
@@ -112,7 +111,7 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
 
 
 def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
-    with parquet.ParquetFile(path) as file:
+    with parquet_files.opened(FileAt(str(path))) as file:
         columns = {field.name: column_types.of_arrow(field.type) for field in file.schema_arrow}
         batch = next(file.iter_batches(batch_size=ROWS), None)
     return False, columns, batch.to_pylist() if batch is not None else []

@@ -118,7 +118,7 @@ def read(path: Location, old: Sequence[File], columns: Sequence[str] | None = No
 
 
 def _parquet(path: Location, columns: Sequence[str] | None) -> pa.Table:
-    with arrow.opened(path, coerce_int96_timestamp_unit="us") as file:
+    with arrow.opened(path) as file:
         return file.read(columns)
 
 

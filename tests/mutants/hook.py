@@ -1,4 +1,4 @@
-"""Breaks one file of the product as it is imported: its text is changed, nothing on disk is. Standard library only.
+"""Break one file of the product as it is imported: its text is changed, nothing on disk is. libcst is loaded only then.
 
 Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
 that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it.
@@ -14,7 +14,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.mutants.mutants import MUTANTS, Mutant, changed
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutants import MUTANTS, changed
 
 READS_SQL = '(FOLDER / f"{name}.sql").read_text()'
 

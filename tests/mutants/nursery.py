@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ HEAVY = (
     "pytest", "_pytest.junitxml", "numpy", "pandas", "pyarrow.csv", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql",
     "pyspark.sql.functions", "pyspark.sql.pandas.types", "deltalake", "psycopg2.extras", "sqlalchemy.dialects.postgresql.psycopg2",
     "sqlalchemy.dialects.postgresql.ranges", "hypothesis.strategies", "_hypothesis_pytestplugin", "psutil", "structlog",
-    "tenacity", "rich.table", "rich.console", "typer", "xxhash",
+    "libcst", "tenacity", "rich.table", "rich.console", "typer", "xxhash",
 )  # fmt: skip
 """What tests and product import and share; nothing of the product itself."""
 
@@ -35,7 +36,7 @@ class Nursery:
         environment.pop("ONLYONCE_FAULT_RESULTS", None)  # what a broken build does is no result
         command = [sys.executable, "-m", "tests.mutants.nursery"]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 
     def __enter__(self) -> Nursery:
@@ -43,6 +44,8 @@ class Nursery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         assert self._process.stdin
+        if kind is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # a test that runs would not end by itself
         self._process.stdin.close()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""The table of mutants: `python -m tests.mutants.table` writes README.md; a test holds it to the data."""
+"""Write README.md, the table of mutants: `python -m tests.mutants.table`. A test compares it with the data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from tests.mutants.mutants import MUTANTS
 
 HEAD = """# Mutants
 
-Deliberately broken builds. `test_mutants.py` changes the text of one file as it is imported (`hook.py`; nothing on
-disk), runs the tests that are named here in a process of their own, and each of them must fail; without a mutant they
-pass. `make test-faults` runs them all; by hand:
+A mutant is a build with one thing broken, and the tests that must fail on it. The product is broken as it is imported
+(`hook.py`); nothing changes on disk. To add one:
 
-    .venv/bin/pytest tests/mutants -k naive-ids
+1. Add a `Mutant` to the file of its package in `cases/`: a name, what is broken, the file, operators, the tests.
+2. An operator (`operators.py`) names a function and code: `Never("Writer.write", "len(rows) > bound")`. SQL: `ReplaceSql("claim", "FOR SHARE", "")`.
+3. Layout does not count. The code must occur exactly once in the function, else `make check` fails: take the code around it along.
+4. Run `.venv/bin/python -m tests.mutants.run NAME` after a commit. It must print `caught`. The verdict goes to `results.json`: commit it.
+5. Run `.venv/bin/python -m tests.mutants.table`, which writes the table below.
 
-This table is made from `mutants.py` by `python -m tests.mutants.table`.
+`make mutants` runs every mutant that has no verdict yet or whose file changed since its verdict, the oldest verdict first,
+and resumes where it stopped (`make mutants MUTANTS="--minutes 30 --no-spark"`). CI runs the changed ones for five minutes.
 
 | mutant | what is broken | where | caught by |
 |---|---|---|---|

@@ -1,113 +1,38 @@
-"""Each deliberately broken build is noticed by the tests that are named for it; without it the same tests pass."""
+"""Each mutant breaks code that exists, its tests exist, and results.json has a verdict only of mutants that exist."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.fault import ledger
-from tests.mutants.mutants import MUTANTS, Mutant, changed
-from tests.mutants.nursery import Nursery
-from tests.support.platform import ROOT, Server
+from tests.mutants import results
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutants import MUTANTS, changed
+from tests.mutants.operators import Delete, Negate, NotFound, Replace, ReplaceSql
+from tests.support.platform import ROOT
 
 README = Path(__file__).with_name("README.md")
-TIMEOUT = 1000
-HANG = "from pytest-timeout"
-"""A test that hangs has noticed nothing."""
 
-QUICK = [m for m in MUTANTS.values() if not m.spark]
-SPARK = [m for m in MUTANTS.values() if m.spark]
+CODE = """
+BOUND = 1
 
+class Writer:
+    def write(self, rows):
+        if len(rows) > BOUND:  # a comment
+            self.count( rows,
+                        'a' )
+            return rows
+        return None
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Forks the processes under mutation."""
-    with Nursery() as started:
-        yield started
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where mutants are tried: the process that forks them, and the PostgreSQL that their tests share."""
-
-    nursery: Nursery
-    server: Server
-    folder: Path
-
-    def outcomes(self, tests: Iterable[str], mutant: str = "") -> tuple[dict[str, set[str]], str]:
-        """Run tests in a process of their own: by test what came of it, and what pytest said."""
-        report, told = self.folder / "report.xml", self.folder / "told"
-        arguments = [
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-            f"--timeout={TIMEOUT}",
-            *sorted(set(tests)),
-        ]
-        self.nursery.pytest(mutant, arguments, told, ONLYONCE_TEST_SERVER=str(self.server.folder))
-        assert report.exists(), told.read_text()[-3000:]
-        found: dict[str, set[str]] = {}
-        for case in ElementTree.parse(report).iter("testcase"):
-            name = case.attrib["classname"].replace(".", "/") + ".py::" + case.attrib["name"]
-            found.setdefault(name, set()).update(_kinds(case))
-        return found, told.read_text()[-3000:]
-
-
-def _kinds(case: ElementTree.Element) -> set[str]:
-    found = [child for child in case if child.tag in ("failure", "error", "skipped")]
-    return {"hung" if HANG in one.attrib.get("message", "") else one.tag for one in found} or {"passed"}
-
-
-@pytest.fixture
-def bench(nursery: Nursery, server: Server, tmp_path: Path) -> Bench:
-    """A place for one run."""
-    return Bench(nursery, server, tmp_path)
-
-
-def is_caught(found: dict[str, set[str]], tests: Iterable[str]) -> bool:
-    """Whether each of the named tests (one of its parameters, one of a named file) has failed by itself, not by an error around it."""
-    return all(any("failure" in kinds for name, kinds in found.items() if name.startswith(test)) for test in tests)
-
-
-def check(mutant: Mutant, bench: Bench) -> None:
-    """The named tests fail on it."""
-    found, told = bench.outcomes(mutant.tests, mutant.name)
-    caught = is_caught(found, mutant.tests)
-    ledger.caught(mutant.name, mutant.tests, is_caught=caught)
-    assert caught, f"{mutant.name} ({mutant.broken}) lives on: {found}\n{told}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", QUICK, ids=lambda m: m.name)
-def test_a_broken_build_is_caught(mutant: Mutant, bench: Bench) -> None:
-    """Each test that is named for it fails."""
-    check(mutant, bench)
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.parametrize("mutant", SPARK, ids=lambda m: m.name)
-def test_a_broken_build_is_caught_on_spark(mutant: Mutant, bench: Bench) -> None:
-    """Each test that is named for it fails."""
-    check(mutant, bench)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("group", [QUICK, pytest.param(SPARK, marks=pytest.mark.spark)], ids=["quick", "spark"])
-def test_the_whole_build_passes_the_same_tests(group: list[Mutant], bench: Bench) -> None:
-    """So that a failure above is the mutant's."""
-    found, told = bench.outcomes(test for mutant in group for test in mutant.tests)
-    assert {kind for kinds in found.values() for kind in kinds} == {"passed"}, told
+def write(rows):
+    return rows
+"""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda m: m.name)
 def test_a_mutant_breaks_the_code_as_it_is(mutant: Mutant) -> None:
-    """The text that it changes is there once, and what comes out is still a program; its tests are there."""
+    """Its scope and code are found once, and the outcome is still a program; its tests are there."""
     text = (ROOT / mutant.file).read_text()
     broken = changed(mutant, text)
 
@@ -119,8 +44,44 @@ def test_a_mutant_breaks_the_code_as_it_is(mutant: Mutant) -> None:
         assert f"def {name.split('[')[0]}" in (ROOT / path).read_text()
 
 
-def test_the_table_tells_of_every_mutant() -> None:
-    """README.md has the table that these data give: `python -m tests.mutants.table` writes it."""
+def test_an_operator_ignores_layout_and_other_functions() -> None:
+    """Code is compared as a tree within the named function, and everything else stays as it is."""
+    broken = Delete("Writer.write", 'self.count(rows, "a")\nreturn rows').apply(CODE)
+    assert broken == CODE.replace("self.count( rows,\n                        'a' )\n            return rows", "pass")
+    assert Negate("Writer.write", "len(rows) > (BOUND)").apply(CODE).count("if (not (len(rows) > (BOUND))):") == 1
+    assert "BOUND = (2)" in Replace("", "1", "2").apply(CODE)
+    assert "WHERE a = 2" in ReplaceSql("one", "WHERE a = 1", "WHERE a = 2").apply("-- one --\nWHERE a\n  = 1\n-- two --\nWHERE a = 1\n")
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Delete("Writer.read", "return rows"),
+        Delete("Writer", "return"),
+        Replace("Writer.write", "rows", "None"),
+        Replace("", "len(rows)", "0"),
+        ReplaceSql("two", "WHERE b", "WHERE c"),
+    ],
+    ids=["no such function", "no such code", "many times", "in a function", "no such statement"],
+)
+def test_an_operator_refuses_code_that_is_not_there_once(operator: Delete | Replace | ReplaceSql) -> None:
+    """A rename or a change in the product shows here, in `make check`."""
+    with pytest.raises(NotFound):
+        operator.apply(CODE)
+
+
+def test_verdicts_are_of_mutants_that_exist() -> None:
+    """An equivalent mutant has its argument; a mutant that is alive is repaired before it is committed."""
+    for name, result in results.load().items():
+        assert name in MUTANTS
+        assert result["verdict"] in ("caught", "equivalent"), f"{name} is {result['verdict']}: {result['why']}"
+        assert result["commit"]
+        assert result["at"]
+        assert result["why"]
+
+
+def test_the_table_lists_every_mutant() -> None:
+    """README.md has the table of these data: `python -m tests.mutants.table` writes it."""
     from tests.mutants.table import text
 
     assert README.read_text() == text()

@@ -26,7 +26,7 @@ PARTS_A_BATCH = 1000
 class Growing:
     """A folder of files that are appended to, as logs are, a record a line. Only whole lines are read; the rest waits.
 
-    A file is known by its inode and its first line, whatever it is named. So rotate by renaming, in the folder: what was
+    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the folder: what was
     not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
     was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or .zst are left alone, unless `packed`.
 

@@ -1,11 +1,11 @@
 """Files that grow: their identity, how far they reach in whole lines, and which part of them is new.
 
-A file is identified by its inode and its first line. So a rename changes nothing, and a new file under an old name is another
+A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file under an old name is another
 file. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them at that place, it was cut
 short or rewritten, and it is refused for good. No Spark and no table: the registry remembers.
 
-Who calls it: `source_files`. Errors: none for a single file. Not promised: that a new file is told from an old one if it has the same
-inode, the same first line, and the same bytes at the mark.
+Who calls it: `source_files`. Errors: none for a single file. Not promised: on a file system that records no birth, that a new file is told
+from an old one if it has the same inode and the same first line.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _places(file: InputFile, *, links: bool) -> Iterator[str]:
     # The folder is looked through only for one that was renamed.
     yield regular_file.place(file.place, links=links)
     for one in _there(Path(file.place).parent, True, links=links):
-        if one.inode == inode(file.identity):
+        if one.inode == inode(file.identity).number:
             yield one.place
 
 

@@ -13,7 +13,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.sources.files import moved_inboxes
-from onlyonce.sources.files.file_identity import identity
+from onlyonce.sources.files.file_identity import first_line, identity
 
 Said = Literal["moved", "another"]
 
@@ -70,10 +70,10 @@ def _refuse_settled(name: str, folder: str, roots: list[str], moved: moved_inbox
 
 def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
     """Files that grow are known by their inodes: a copy is another file, and would be read again from its beginning."""
-    first_lines = {who.partition("-")[2] for who in known}
+    first_lines = {first_line(who) for who in known}
     for path in sorted(Path(folder).expanduser().glob("[!._]*")):
         who = identity(path)
-        if who is not None and who not in known and who.partition("-")[2] in first_lines:
+        if who is not None and who not in known and first_line(who) in first_lines:
             raise Refused(
                 f"{path} is a copy of a file that was read, and files that grow are known by their inodes",
                 data="nothing was changed; the copy would be read again from its beginning",

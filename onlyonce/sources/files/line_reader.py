@@ -29,6 +29,7 @@ from onlyonce.model import record_size
 from onlyonce.model.errors import Retryable
 from onlyonce.session import worker
 from onlyonce.session.worker import Batches, Work
+from onlyonce.sources.files.file_identity import Inode
 from onlyonce.sources.files.listing import FileAt, opened
 from onlyonce.sources.files.regular_file import NoFile
 
@@ -58,7 +59,7 @@ class Range:
     size: int
     packed: str | None = None
     skipped: int = 0
-    inode: int | None = None
+    inode: Inode | None = None
     most: int = record_size.DEFAULT
     etag: str = ""
     bytes: int = 0
@@ -158,7 +159,7 @@ def _opened(part: Range) -> Iterator[IO[bytes]]:
         except (FileNotFoundError, NoFile) as error:
             raise vanished(part.path) from error
         now = os.fstat(file.fileno())
-        if part.inode is not None and (part.inode != now.st_ino or now.st_size < part.size):
+        if part.inode is not None and (not part.inode.holds(file.fileno()) or now.st_size < part.size):
             raise _other(part)
         yield file
 

@@ -31,7 +31,7 @@ TIMES = 1000
 
 def columns(at: FileAt) -> list[str]:
     """The names of all columns."""
-    with _opened(at) as file:
+    with opened(at) as file:
         names: list[str] = file.schema_arrow.names
     return names
 
@@ -49,13 +49,13 @@ def check(at: FileAt) -> None:
 
 def footer(at: FileAt) -> parquet.FileMetaData:
     """What a file says of itself."""
-    with _opened(at) as file:
+    with opened(at) as file:
         return file.metadata
 
 
 def rows(at: FileAt, groups: Sequence[int] | None, wanted: list[str], most_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of some groups (None: of all) in batches; long texts that rows share may be dictionaries in them."""
-    with _opened(at) as file:
+    with opened(at) as file:
         texts = [field.name for field in file.schema_arrow if field.name in wanted and _is_text(field.type)]
         for number in range(file.num_row_groups) if groups is None else groups:
             group = file.metadata.row_group(number)
@@ -63,15 +63,16 @@ def rows(at: FileAt, groups: Sequence[int] | None, wanted: list[str], most_rows:
             if at_once * group.total_byte_size <= AT_ONCE or not texts:
                 yield from file.iter_batches(at_once, [number], wanted)
                 continue
-            with _opened(at, metadata=file.metadata, read_dictionary=texts) as shared:
+            with opened(at, metadata=file.metadata, read_dictionary=texts) as shared:
                 long = at_once * _longest(shared, number, texts) > AT_ONCE
                 yield from (shared if long else file).iter_batches(at_once, [number], wanted)
 
 
-def _opened(at: FileAt, **form: Any) -> parquet.ParquetFile:
+def opened(at: FileAt, **form: Any) -> parquet.ParquetFile:
+    """Open a Parquet file of a source as a context."""
     checked = {"page_checksum_verification": True, **form}
     if at.etag:
-        return parquet.ParquetFile(ObjectFile(*at), **checked)
+        return arrow.opened(ObjectFile(*at), **checked)
     # A path as it is, whatever it looks like; of a URL the object, which is of a table and never changes.
     return arrow.opened(location(at.path) if is_url(at.path) else Path(at.path), **checked)
 

@@ -21,7 +21,7 @@ from pyarrow import types
 from onlyonce.declare.pipeline import split_ddl
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.sources.files import row_sizes
+from onlyonce.sources.files import microseconds, row_sizes
 from onlyonce.sources.files.listing import Damaged
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
@@ -149,16 +149,11 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type != field.type and not _fits(array.type, field.type):
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
     try:
-        fitted = array.cast(field.type, safe=not _finer(array.type))
+        fitted = microseconds.without_nanoseconds(array).cast(field.type)
         fitted.validate(full=True)  # texts may be no UTF-8
     except pa.ArrowInvalid as error:
         raise Damaged(f"column {field.name}: {str(error)[:300]}") from error
     return fitted
-
-
-def _finer(kind: pa.DataType) -> bool:
-    # What is behind the microseconds is cut off; to Arrow that is no safe cast.
-    return types.is_timestamp(kind) and kind.unit == "ns"
 
 
 def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:

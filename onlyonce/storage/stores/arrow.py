@@ -7,6 +7,7 @@ Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -49,12 +50,14 @@ def write(at: Location, rows: pa.Table, **form: Any) -> None:
         file.write_table(rows)
 
 
-def opened(at: Location, **form: Any) -> parquet.ParquetFile:
-    """A Parquet file to be read, as a context."""
-    if isinstance(at, Path):
-        return parquet.ParquetFile(at, **form)
-    system, name = system_of(at)
-    return parquet.ParquetFile(name, filesystem=system, **form)
+def opened(at: Location | io.RawIOBase, **form: Any) -> parquet.ParquetFile:
+    """Open a Parquet file as a context. `at` is a location, or an open file."""
+    # Spark, Hive and Impala write times as INT96. Arrow reads them in nanoseconds by default, which wrap around outside 1677 to 2262.
+    form = {"coerce_int96_timestamp_unit": "us", **form}
+    if isinstance(at, Url):
+        system, name = system_of(at)
+        return parquet.ParquetFile(name, filesystem=system, **form)
+    return parquet.ParquetFile(at, **form)
 
 
 def footer(at: Location) -> parquet.FileMetaData:

@@ -173,6 +173,36 @@ def test_a_file_that_begins_otherwise_is_a_new_one(tmp_path: Path) -> None:
     assert reader.refused == []
 
 
+def test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin(tmp_path: Path) -> None:
+    """With the same header, whether it is shorter or longer than the deleted log; and no task takes one for the other."""
+    log, reader = tmp_path / "app.log", Reader(tmp_path)
+    append(log, b"id,at\n1,a\n")
+    [deleted] = reader.turn()
+    for content in (b"id,at\n", b"id,at\n1,a\n", b"id,at\n2,b\n3,c\n"):
+        _put_into_inode(log, content)
+        reader.turn()
+        append(log, b"more\n")
+        reader.turn()
+
+    assert reader.refused == []
+    assert b" ".join(reader.lines()) == b"id,at 1,a id,at more id,at 1,a more id,at 2,b 3,c more"
+    assert "vanished" in str(located(deleted)[1])
+    stale = line_reader.Range(str(log), 7, 0, deleted.ends, deleted.ends, inode=inode(deleted.identity))
+    with pytest.raises(Retryable, match="while it was read"):
+        list(line_reader.lines(stale))
+
+
+def _put_into_inode(log: Path, content: bytes) -> None:
+    """Delete a file and make another one in its inode. Other processes may take a free inode first, so try again."""
+    for _ in range(1000):
+        before = log.stat().st_ino
+        log.unlink()
+        append(log, content)
+        if log.stat().st_ino == before:
+            return
+    pytest.skip("this file system gives no inode again")
+
+
 def test_a_file_that_changes_between_listing_and_reading_is_told(tmp_path: Path) -> None:
     """Vanished or cut: said when its batch begins. Grown or renamed: read as listed. Changed under a task: the run is repeated."""
     names = ("gone", "cut", "rewritten", "grown", "renamed")

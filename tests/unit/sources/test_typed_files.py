@@ -103,6 +103,7 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_
             count(FileAt(str(path)))
 
 
+EPOCH, JUST_BEFORE = datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999)
 FITS: dict[str, tuple[Any, str, Any]] = {
     # what the file has → declared type, what it becomes
     "int8": (pa.array([7], pa.int8()), "long", 7), "uint32": (pa.array([7], pa.uint32()), "long", 7),
@@ -113,6 +114,10 @@ FITS: dict[str, tuple[Any, str, Any]] = {
     "no zone": (pa.array([5], pa.timestamp("ms")), "timestamp", datetime.fromtimestamp(0.005, UTC)),
     "another zone": (pa.array([5], pa.timestamp("us", "Europe/Berlin")), "timestamp", datetime.fromtimestamp(0.000005, UTC)),
     "nanoseconds": (pa.array([1999], pa.timestamp("ns", "UTC")), "timestamp", datetime.fromtimestamp(0.000001, UTC)),
+    "nanoseconds before 1970": (pa.array([-1], pa.timestamp("ns", "UTC")), "timestamp", datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)),
+    "nanoseconds in a list": (pa.array([None, [7, -1]], pa.list_(pa.timestamp("ns")))[1:], "array<timestamp_ntz>", [EPOCH, JUST_BEFORE]),
+    "nanoseconds in a map": (pa.array([[("x", -1)]], pa.map_(pa.string(), pa.timestamp("ns"))), "map<string, timestamp_ntz>", [("x", JUST_BEFORE)]),
+    "nanoseconds in a struct": (pa.array([{"a": -1}], pa.struct({"a": pa.timestamp("ns")})), "struct<a: timestamp_ntz>", {"a": JUST_BEFORE}),
     "list": (pa.array([[1, 2]], pa.list_(pa.int32())), "array<bigint>", [1, 2]),
     "struct": (pa.array([{"a": 1}]), "struct<a: bigint>", {"a": 1}),
 }  # fmt: skip
@@ -137,6 +142,19 @@ def test_types_fit_without_loss_or_the_file_is_refused(name: str, tmp_path: Path
         return
     [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
     assert batch.column("value").to_pylist() == value
+
+
+@pytest.mark.parametrize("shared", [(), (("shop", "Berlin", "string"),)], ids=["a file", "a file of a table"])
+@pytest.mark.parametrize("year", [1, 1676, 1969, 2263, 9999])
+def test_int96_times_keep_their_date(year: int, shared: Any, tmp_path: Path) -> None:
+    """Spark, Hive and Impala write times as INT96, which nanoseconds in 64 bits cannot hold outside 1677 to 2262."""
+    time = datetime(year, 12, 31, 23, 59, 59, 999999, UTC)
+    pipeline = of("parquet", "id string, at timestamp, shop string, ends timestamp, parts struct<ends: timestamp>")
+    rows = pa.table({"id": ["a"], "at": [time], "ends": [time], "parts": [{"ends": time}]})
+    parquet.write_table(rows, tmp_path / "file", use_deprecated_int96_timestamps=True)
+    assert parquet.ParquetFile(tmp_path / "file").schema.column(1).physical_type == "INT96"
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0, shared))
+    assert [batch.column(name)[0].as_py() for name in ("at", "ends", "parts")] == [time, time, {"ends": time}]
 
 
 def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> None:

@@ -1,0 +1,212 @@
+"""Mutants of `onlyonce/commitlog` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    AUTHORITIES,
+    BATCHES,
+    DELIVER,
+    EPOCHS,
+    INTERLEAVINGS,
+    LAYOUTS,
+    MYSQL,
+    POSTGRES,
+    REJECTIONS,
+    TURNS,
+    ZOMBIES,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "check-then-write",
+        "a unit is looked for first and inserted at the end, instead of claimed first",
+        "onlyonce/commitlog/units.py",
+        Replace("claim", """
+            ours = do(
+                connection, "units", "claim",
+                unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+                epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+            )
+        """, """
+            claim.__dict__[str(unit)] = wanted
+            ours = find(connection, unit) is None
+        """),
+        Replace("fill", 'fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))', """
+            wanted = claim.__dict__[str(unit)]
+            do(
+                connection, "units", "claim",
+                unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+                epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+            )
+            fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
+        """),
+        tests=(
+            INTERLEAVINGS + "test_of_two_attempts_one_writes_its_rows_in_every_interleaving",
+            POSTGRES + "test_twins_of_one_unit_write_once",
+        ),
+    ),
+    Mutant(
+        "no-epoch-check",
+        "a commit does not check the epoch",
+        "onlyonce/commitlog/lineages.py",
+        Replace("check_epoch", "not rows or rows[0].epoch != epoch", "not rows"),
+        tests=(EPOCHS + "test_a_driver_that_was_overtaken_claims_nothing", ZOMBIES),
+    ),
+    Mutant(
+        "older-sessions-live-on",
+        "a bump does not end the sessions of older drivers: a stalled one blocks it",
+        "onlyonce/commitlog/lineages.py",
+        Delete(
+            "bump",
+            'ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)',
+        ),
+        tests=(EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
+    ),
+    Mutant(
+        "mysql-zombie-lives-on",
+        "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
+        "onlyonce/commitlog/lineages.py",
+        Delete("_end_older_sessions", "mysql.end_older_sessions(connection, driver.number, driver.epoch)"),
+        tests=(MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
+    ),
+    Mutant(
+        "refused-in-two-steps",
+        "that a batch refuses a record is committed before its units are taken back",
+        "onlyonce/commitlog/failures.py",
+        Delete("refuse", 'do(connection, "relive", "withdraw_units", **names)'),
+        Replace("refuse", 'do(connection, "failures", "refuse", refused=told, **names)', """
+            do(connection, "failures", "refuse", refused=told, **names)
+            connection.exec_driver_sql("COMMIT; BEGIN")
+            do(connection, "relive", "withdraw_units", **names)
+        """),
+        tests=(
+            "tests/contract/receive/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",
+        ),
+    ),
+    Mutant(
+        "frontier-anew",
+        "a replay is stamped with the frontier of now, not with the one that its batch began with",
+        "onlyonce/commitlog/batches.py",
+        Replace("_from_row", "frontier_of(row)", "Frontier()"),
+        tests=(BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
+    ),
+    Mutant(
+        "partitions-of-now",
+        "a replay is cut into the partitions that its batch would have now",
+        "onlyonce/commitlog/batches.py",
+        Replace("begin", "check_lookups(there.plan, plan)", """
+            check_lookups(there.plan, plan)
+            object.__setattr__(there.plan, 'partitions', plan.partitions)
+        """),
+        tests=(LAYOUTS + "test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries",),
+    ),
+    Mutant(
+        "removed-uncounted",
+        "an attempt that goes on does not count again what an earlier one has counted",
+        "onlyonce/commitlog/operate/removals.py",
+        Delete(
+            "count",
+            'do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, number=removal.number)',
+        ),
+        tests=(
+            "tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",
+        ),
+    ),
+    Mutant(
+        "erasure-of-another",
+        "the erasure of one condition is finished by the command for another",
+        "onlyonce/commitlog/operate/erasures.py",
+        Replace("begun", "condition.fingerprint(row.salt) != row.fingerprint", "not row.fingerprint"),
+        tests=(
+            "tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",
+        ),
+    ),
+    Mutant(
+        "missing-units",
+        "a batch ends without all its units",
+        "onlyonce/commitlog/units.py",
+        Never("expect", "there != set(range(partitions))"),
+        tests=(BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
+    ),
+    Mutant(
+        "deliverer-unfenced",
+        "a deliverer that was overtaken goes on",
+        "onlyonce/commitlog/sinks/outbox.py",
+        Delete("begin.work", "check_epoch(connection, deliverer.name, deliverer.epoch)"),
+        Delete("record.work", "check_epoch(connection, deliverer.name, deliverer.epoch)"),
+        tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
+    ),
+    Mutant(
+        "one-authority-asked",
+        "a new life and a changed declaration ask the platform's log alone for units",
+        "onlyonce/commitlog/authorities.py",
+        Replace("units_elsewhere", "look(connection, driver.lineage, batch_id)", "[]"),
+        tests=(
+            AUTHORITIES + "test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
+            AUTHORITIES + "test_a_changed_declaration_does_not_begin_a_batch_anew_that_has_units_in_the_sinks_database",
+        ),
+    ),
+    Mutant(
+        "one-authority-fenced",
+        "an epoch is raised in the platform's database alone",
+        "onlyonce/commitlog/authorities.py",
+        Replace("fence", "remembered(connection, [driver.lineage])", "[]"),
+        tests=(
+            AUTHORITIES + "test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided",
+            AUTHORITIES + "test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write",
+        ),
+    ),
+    Mutant(
+        "owner-not-asked",
+        "a sink's own database lets two platforms write under one name",
+        "onlyonce/commitlog/authorities.py",
+        Replace(
+            "_tell",
+            'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
+            'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) == ""',
+        ),
+        Replace("_tell", "str(ours)", '""'),
+        tests=(
+            AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",
+        ),
+    ),
+    Mutant(
+        "remembered-too-late",
+        "the log learns of a sink's own database after its first epoch is told there",
+        "onlyonce/commitlog/authorities.py",
+        Replace("adopt", "run(platform, remember)", "run(platform, identity)"),
+        Replace("adopt", "run(there, lambda conn: _tell(conn, driver, authority, ours))", """
+            run(there, lambda conn: _tell(conn, driver, authority, ours))
+            run(platform, remember)
+        """),
+        tests=(AUTHORITIES + "test_a_database_is_remembered_before_an_epoch_is_told_there",),
+    ),
+    Mutant(
+        "folded-by-the-hour",
+        "late rows of a session ask for the start of their hour, not for where in it they are",
+        "onlyonce/commitlog/outputs/backfills.py",
+        Always("late_windows", "row.late_from is None"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",
+        ),
+    ),
+    Mutant(
+        "rejections-of-before-stay",
+        "a backfill leaves what was rejected of its windows before",
+        "onlyonce/commitlog/outputs/rejections.py",
+        Delete(
+            "replace",
+            'do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, window_to=stop)',
+        ),
+        tests=(REJECTIONS + "test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows",),
+    ),
+    Mutant(
+        "tides-of-nobody",
+        "a replay of a batch of one of several sources does not see how far they had come",
+        "onlyonce/commitlog/turns.py",
+        Replace("of_row", "Tides.read(row.source_tides)", "Tides({}).declared([row.source_to[SOURCE]], 0)"),
+        tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
+    ),
+)

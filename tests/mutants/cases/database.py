@@ -1,0 +1,85 @@
+"""Mutants of `onlyonce/database` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    ARRAYS,
+    LOST,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Delete, Replace
+
+MUTANTS = (
+    Mutant(
+        "errors-swallowed",
+        "a COMMIT that failed counts as done",
+        "onlyonce/database/connect.py",
+        Replace("transaction", """
+            raise CommitStateUnknown(
+                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
+                data="the transaction is either whole in the log or not there at all",
+                hint="the platform reads the log and decides; if this error reaches you, run the same command again",
+            ) from error
+        """, """
+            return
+            raise CommitStateUnknown(
+                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
+                data="the transaction is either whole in the log or not there at all",
+                hint="the platform reads the log and decides; if this error reaches you, run the same command again",
+            ) from error
+        """),
+        tests=(
+            LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed",
+            LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",
+        ),
+    ),
+    Mutant(
+        "others-time-limit",
+        "a statement of ours ends where the database or role has a time limit for other work",
+        "onlyonce/database/connect.py",
+        Replace(
+            "",
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "timezone": "UTC"}',
+        ),
+        tests=(
+            "tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",
+        ),
+    ),
+    Mutant(
+        "no-value-is-empty",
+        "of rows that are told together a value that is missing is written as ''",
+        "onlyonce/database/arrays.py",
+        Replace("array", '"NULL"', "'\"\"'"),
+        tests=(ARRAYS + "test_values_arrive_as_they_are[texts]",),
+    ),
+    Mutant(
+        "sign-taken-for-its-meaning",
+        "a backslash of a text is what an array is written with",
+        "onlyonce/database/arrays.py",
+        Replace("array", "(\"\\\\\", '\"')", "('\"',)"),
+        tests=(ARRAYS + "test_values_arrive_as_they_are[texts]",),
+    ),
+    Mutant(
+        "last-row-untold",
+        "a row that is alone in the last statement is not told",
+        "onlyonce/database/arrays.py",
+        Replace("do_rows", "ordered.num_rows", "ordered.num_rows - 1"),
+        tests=(
+            ARRAYS + "test_each_row_is_there_once_however_many_statements_take_them[4]",
+            ARRAYS + "test_a_batch_whose_answer_was_lost_has_its_windows_once[answer lost]",
+        ),
+    ),
+    Mutant(
+        "tasks-without-slots",
+        "the tasks of an executor open as many sessions as they are",
+        "onlyonce/database/task_sessions.py",
+        Delete("_slot", """
+            if not any(map(_taken, files)):
+                fcntl.flock(files[0], fcntl.LOCK_EX)
+        """),
+        tests=(
+            "tests/contract/database/test_task_sessions.py::test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may",
+        ),
+    ),
+)

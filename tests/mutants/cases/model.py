@@ -1,0 +1,406 @@
+"""Mutants of `onlyonce/model` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    BATCHES,
+    DELIVER,
+    FILES,
+    IN_BATCHES,
+    INTERLEAVINGS,
+    PARCELS,
+    POSTGRES,
+    RECEIVE,
+    TABLES,
+    TARGETS,
+    TURNS,
+    UNITS,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "naive-ids",
+        "a unit's id is (batch, sink, partition), without its lineage",
+        "onlyonce/model/units.py",
+        Replace(
+            "UnitId.__str__",
+            'f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"',
+            'f"{self.batch_id}/{self.sink}/{self.partition}"',
+        ),
+        tests=(
+            UNITS + "test_the_unique_id_reads_as_lineage_batch_sink_partition",
+            RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids",
+        ),
+    ),
+    Mutant(
+        "content-not-compared",
+        "a unit that is in the log passes, whatever the replay holds",
+        "onlyonce/model/units.py",
+        Always("compare", "there.same_as(meant)"),
+        tests=(
+            INTERLEAVINGS + "test_a_twin_with_other_content_is_stopped_and_writes_nothing",
+            RECEIVE + "test_a_replay_of_other_records_stops",
+        ),
+    ),
+    Mutant(
+        "floats-exact",
+        "sums of floats are compared exactly, which stops a healthy job",
+        "onlyonce/model/units.py",
+        Never("_close", "isclose(one, other, rel_tol=FLOAT_TOLERANCE)"),
+        tests=(
+            UNITS + "test_float_sums_pass_in_any_order_of_the_rows",
+            POSTGRES + "test_float_sums_in_another_order_pass_and_other_floats_stop",
+        ),
+    ),
+    Mutant(
+        "wall-clock",
+        "the catalog is collected by the clock",
+        "onlyonce/model/operate/collecting.py",
+        Replace(
+            "floor",
+            "_behind(sorted(set(known.committed), reverse=True), horizon)",
+            'int(__import__("time").time()) // 600 - horizon',
+        ),
+        tests=(
+            "tests/contract/operate/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through",
+            "tests/unit/model/operate/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be",
+        ),
+    ),
+    Mutant(
+        "offsets-unchecked",
+        "a replay may read other offsets than the log has",
+        "onlyonce/model/batch.py",
+        Always("check_replay", "there.offsets_hash == meant.offsets_hash"),
+        tests=(BATCHES + "test_a_replay_of_other_offsets_is_refused_and_changes_nothing",),
+    ),
+    Mutant(
+        "declaration-ignored",
+        "a begun batch goes on under a changed declaration",
+        "onlyonce/model/batch.py",
+        Always("check_declaration", "there.declaration_hash == meant.declaration_hash"),
+        tests=(BATCHES + "test_a_changed_declaration_is_refused_once_a_unit_has_committed",),
+    ),
+    Mutant(
+        "any-size-with-any",
+        "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
+        "onlyonce/model/operate/collecting.py",
+        Replace("_groups", """
+            if closed:
+                yield others, 2
+            else:
+                by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
+                yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
+        """, """
+            if True:
+                yield others, 2
+            else:
+                by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
+                yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
+        """),
+        tests=(
+            "tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",
+        ),
+    ),
+    Mutant(
+        "large-ones-written-again",
+        "two large chunks are merged, which costs more than their filters",
+        "onlyonce/model/operate/collecting.py",
+        Replace("_groups", "CROWD if closed else MANY", "2"),
+        tests=(
+            "tests/unit/model/operate/test_model_collecting.py::test_a_large_chunk_is_written_again_only_where_there_are_many",
+        ),
+    ),
+    Mutant(
+        "compacts-the-unread",
+        "commits are compacted that a query has not read",
+        "onlyonce/model/operate/compacting.py",
+        Replace("whole_from", """
+            for reader in readers:
+                limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
+                if limit is not None and limit < found:
+                    found, by = limit, reader.query
+        """, """
+            for reader in ():
+                limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
+                if limit is not None and limit < found:
+                    found, by = limit, reader.query
+        """),
+        tests=(
+            "tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",
+        ),
+    ),
+    Mutant(
+        "removes-what-is-asked-for",
+        "old records go though a query, a backfill or the dedup horizon may ask for them",
+        "onlyonce/model/operate/retaining.py",
+        Replace("furthest", "min", "max"),
+        tests=("tests/contract/operate/test_keep_events.py::test_what_may_ask_for_a_record_holds_it_and_is_named",),
+    ),
+    Mutant(
+        "open-windows-lose-days",
+        "old records of windows that are not closed go",
+        "onlyonce/model/operate/retaining.py",
+        Replace(
+            "decide",
+            "((_day(hold.before), hold.by) for hold in holds if hold.before is not None)",
+            "((_day(hold.before), hold.by) for hold in ())",
+        ),
+        tests=(
+            "tests/contract/operate/test_keep_events.py::test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day",
+        ),
+    ),
+    Mutant(
+        "begins-where-nothing-is",
+        "a new output begins though records that it would read are removed",
+        "onlyonce/model/operate/retaining.py",
+        Replace(
+            "refuse_start",
+            'kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from',
+            'query or kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from',
+        ),
+        tests=(
+            "tests/contract/operate/test_keep_events.py::test_what_is_gone_is_refused_with_the_first_moment_that_there_is",
+        ),
+    ),
+    Mutant(
+        "half-a-commit",
+        "what waits is cut within a commit of receive",
+        "onlyonce/model/outputs/cutting.py",
+        Replace("first_files", "return files", "return files + 1"),
+        tests=(
+            "tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",
+        ),
+    ),
+    Mutant(
+        "free-lock-of-an-older-driver",
+        "a driver that has no lock counts as dead, since nobody holds its lock",
+        "onlyonce/model/run/long_run.py",
+        Replace("standing_by", "released and now.locked", "released"),
+        tests=(
+            "tests/unit/model/run/test_model_long_run.py::test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped",
+        ),
+    ),
+    Mutant(
+        "conservation-unchecked",
+        "a receive batch ends whatever its counts",
+        "onlyonce/model/batch.py",
+        Always("check_receive", "outcome.read == sum(part or 0 for part in parts)"),
+        tests=(BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
+    ),
+    Mutant(
+        "committed-again",
+        "a batch that the log has as committed is written again",
+        "onlyonce/model/batch.py",
+        Never("Batch.committed", 'self.state == "committed"'),
+        tests=(
+            BATCHES + "test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
+            BATCHES + "test_a_batch_that_has_ended_stays_as_it_ended",
+        ),
+    ),
+    Mutant(
+        "sweep-of-the-living",
+        "the sweep takes what a running task still writes",
+        "onlyonce/model/sinks/shards.py",
+        Always("may_go", "standing.settled or temporary.epoch < standing.epoch"),
+        tests=(FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
+    ),
+    Mutant(
+        "key-of-the-attempt",
+        "each attempt at a row has an Idempotency-Key of its own",
+        "onlyonce/model/sinks/delivery.py",
+        Replace(
+            "Row.idempotency_key",
+            'f"{self.unit}/{self.seq}@{self.life}"',
+            'f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"',
+        ),
+        tests=(DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
+    ),
+    Mutant(
+        "neighbours-condemned",
+        "what an endpoint refuses is refused for all rows of the request",
+        "onlyonce/model/sinks/delivery.py",
+        Never("of_each", 'answer.verdict == "no" and rows > 1'),
+        tests=(
+            IN_BATCHES + "test_a_row_that_is_refused_takes_no_other_with_it",
+            PARCELS + "test_a_row_is_refused_alone_and_the_others_are_delivered",
+        ),
+    ),
+    Mutant(
+        "neighbours-broken",
+        "a row at which an endpoint breaks shares its last attempt with others",
+        "onlyonce/model/sinks/parcels.py",
+        Never("Waiting._share", "row.unanswered and row.attempts + 1 >= self.attempts"),
+        tests=(IN_BATCHES + "test_a_row_at_which_the_endpoint_breaks_takes_no_other_with_it",),
+    ),
+    Mutant(
+        "key-in-two-requests",
+        "what does not fit into a request goes into the next one beside it",
+        "onlyonce/model/sinks/parcels.py",
+        Replace(
+            "Waiting.take",
+            "list(self._queues)",
+            "[key for key, queue in self._queues.items() for _ in range(-(-len(queue) // self.room.rows))]",
+        ),
+        tests=(PARCELS + "test_each_row_is_in_one_request_and_no_two_at_once_have_its_key",),
+    ),
+    Mutant(
+        "any-function-is-written",
+        "a DAG file does not say that a declaration names a function which is not there",
+        "onlyonce/declare/resolve.py",
+        Replace("check_written", "name not in written", "not written"),
+        tests=(
+            "tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",
+        ),
+    ),
+    Mutant(
+        "any-record-is-to-blame",
+        "a record is refused that does not fail by itself",
+        "onlyonce/model/halves.py",
+        Replace("alone", "count and goes_on() and fails(first, stop)", "count"),
+        tests=(
+            "tests/unit/model/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",
+        ),
+    ),
+    Mutant(
+        "state-in-no-fingerprint",
+        "another schema of a processor's state is no change",
+        "onlyonce/declare/fingerprint.py",
+        Replace(
+            "output_parts",
+            '{"stateful": described(root.stateful), "state": state}',
+            '{"stateful": described(root.stateful), "state": ""}',
+        ),
+        tests=(
+            "tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",
+        ),
+    ),
+    Mutant(
+        "joins-close-too-early",
+        "a window of a join is closed at its end, though records in time may still join its rows",
+        "onlyonce/model/frontier.py",
+        Replace("closed_until", "frontier.tide - lateness - behind", "frontier.tide - lateness"),
+        tests=("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
+    ),
+    Mutant(
+        "neighbours-left-late",
+        "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves as they are",
+        "onlyonce/model/outputs/backfill.py",
+        Replace("with_neighbours", "known = [start for start, _ in late]", "known: list[Micros] = []"),
+        tests=(
+            "tests/unit/declare/test_declared_joins.py::test_a_span_is_computed_again_with_its_neighbours_and_with_theirs_where_late_records_wait",
+        ),
+    ),
+    Mutant(
+        "two-spellings-two-targets",
+        "a target is known by what stands in the declaration, not by where it is",
+        "onlyonce/declare/target_identity.py",
+        Replace("identity", """
+            if place.kind == "postgres":
+                schema, name = (
+                    part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
+                )
+                return f"postgres:{database(place.variable)}:{schema}.{name}"
+        """, """
+            if place.text:
+                return place.text + suffix
+            if place.kind == "postgres":
+                schema, name = (
+                    part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
+                )
+                return f"postgres:{database(place.variable)}:{schema}.{name}"
+        """),
+        tests=(TARGETS + "test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner",),
+    ),
+    Mutant(
+        "pane-forgets-what-waits",
+        "a trigger counts the records of one batch alone",
+        "onlyonce/model/outputs/triggers.py",
+        Replace("decided", "known.records + met.get(window, 0)", "met.get(window, 0)"),
+        tests=(
+            "tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",
+        ),
+    ),
+    Mutant(
+        "reject-unsaid",
+        "a changed function for rejections is no change of the declaration",
+        "onlyonce/declare/loading.py",
+        Delete("fingerprint", "parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]"),
+        tests=(
+            "tests/unit/declare/test_declared_rejects.py::test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another",
+        ),
+    ),
+    Mutant(
+        "furthest-source",
+        "a pipeline of several sources is as far as the furthest of them",
+        "onlyonce/model/sources/tides.py",
+        Replace("Tides.least", "min", "max"),
+        tests=(
+            TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",
+            "tests/unit/model/sources/test_model_tides.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle",
+        ),
+    ),
+    Mutant(
+        "compaction-is-news",
+        "of a Delta table that is a source, rows that a compaction has moved are read again",
+        "onlyonce/model/storage/table_versions.py",
+        Always("_changing", 'action[kind].get("dataChange", True)'),
+        tests=(
+            "tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "file-without-its-version",
+        "a row of a table is known by its file alone, which RESTORE brings back",
+        "onlyonce/model/storage/table_versions.py",
+        Replace(
+            "DataFile.identity",
+            "f\"{self.version}/{'-/' if self.change == DELETE else ''}{self.path}\"",
+            "f\"{'-/' if self.change == DELETE else ''}{self.path}\"",
+        ),
+        tests=(TABLES + "log.py::test_a_file_that_comes_back_is_of_another_version",),
+    ),
+    Mutant(
+        "rewritten-in-silence",
+        "a version that rewrites rows is read as if it appended them",
+        "onlyonce/model/storage/table_versions.py",
+        Replace("appended", "removes and (adds or not ignore_deletes)", "removes and not adds and not ignore_deletes"),
+        tests=(
+            TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version 2 rewrites rows]",
+        ),
+    ),
+    Mutant(
+        "changes-without-deletes",
+        "files that a version removes are no deletes of the feed",
+        "onlyonce/model/storage/table_versions.py",
+        Replace(
+            "changed",
+            "[*(_file(version, one, DELETE) for one in removes), *(_file(version, one) for one in adds)]",
+            "[*(_file(version, one) for one in adds)]",
+        ),
+        tests=(TABLES + "changes.py::test_changes_are_those_of_the_feed_as_another_reader_has_it",),
+    ),
+    Mutant(
+        "hours-by-receive",
+        "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
+        "onlyonce/model/outputs/chained.py",
+        Replace(
+            "Chained.waits",
+            "return micros(self.waits_before) + (self.upstream.waits if isinstance(self.upstream, Fixed) else 0)",
+            "return 0 * (self.upstream.waits if isinstance(self.upstream, Fixed) else 0)",
+        ),
+        tests=(
+            "tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",
+            "tests/unit/declare/test_declared_chains.py::test_the_windows_of_a_chain_know_those_before_them",
+        ),
+    ),
+    Mutant(
+        "minutes-by-their-end",
+        "a closed window counts by its end, which is in the next window",
+        "onlyonce/model/outputs/chained.py",
+        Replace("Chained._of", "end - 1", "end"),
+        tests=("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
+    ),
+)

@@ -1,0 +1,403 @@
+"""Mutants of `onlyonce/outputs` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    REJECTED,
+    SAMPLE,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "released-over-others",
+        "the lines of a release go over the object that has their name",
+        "onlyonce/outputs/releases/release.py",
+        Replace("_named", "return stores.of(path).put_new(path, partial.read_bytes())", """
+            stores.of(path).put(path, partial.read_bytes())
+            return True
+        """),
+        tests=(
+            "tests/storage/test_object_inbox_commands.py::test_an_object_of_another_that_has_the_name_of_a_release_stays",
+        ),
+    ),
+    Mutant(
+        "part-from-the-beginning",
+        "a part of a first reading has the rows of the parts before it too",
+        "onlyonce/outputs/events/first_reading.py",
+        Replace("rows", "past_rows.in_batches(upto, after)", "past_rows.in_batches(upto)"),
+        tests=(
+            "tests/spark/outputs/test_backlog.py::test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "counted-again",
+        "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
+        "onlyonce/outputs/windows/window_log.py",
+        Replace("received", 'max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),
+        tests=(
+            "tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "late-is-counted-in-time",
+        "the driver counts late records among those in time",
+        "onlyonce/outputs/windows/counting.py",
+        Replace(
+            "_of_part",
+            "[starts, ends, ~late, late, np.zeros_like(late), met, met]",
+            "[starts, ends, late | ~late, late & ~late, np.zeros_like(late), met, met]",
+        ),
+        tests=("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
+    ),
+    Mutant(
+        "exploded-in-the-driver",
+        "a function that makes many rows of a record is for the driver",
+        "onlyonce/outputs/stateless.py",
+        Replace("", """
+            {
+                "Project", "Filter", "Union", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation",
+                "LogicalRelation", "LogicalRDD", "ResolvedHint", "View",
+            }
+        """, """
+            {
+                "Project", "Filter", "Generate", "Union", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation",
+                "LogicalRelation", "LogicalRDD", "ResolvedHint", "View",
+            }
+        """),
+        tests=(
+            "tests/spark/outputs/test_in_driver.py::test_the_driver_takes_the_rows_of_functions_only_that_add_none",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "few-without-their-hashes",
+        "what the driver writes is claimed as nothing, so a replay by tasks finds other rows",
+        "onlyonce/outputs/in_driver.py",
+        Delete("_content", "tally.add(part)"),
+        tests=(
+            "tests/spark/outputs/test_in_driver.py::test_rows_units_and_windows_are_the_same_whoever_wrote_them",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "closing-from-its-end",
+        "of the windows that close only the records since the last close are looked for",
+        "onlyonce/outputs/windows/raw_windows.py",
+        Replace("_may_close", "before - longest(window)", "before"),
+        tests=(
+            "tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "closing-by-this-batch",
+        "of the windows that close only the records that this batch has met are read",
+        "onlyonce/outputs/windows/raw_windows.py",
+        Replace("_met_by", "min(versions.after, read_upto(met.source_from))", "versions.after"),
+        tests=("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "late-at-close",
+        "late records are given to the function of a window that is made at its close",
+        "onlyonce/outputs/windows/closing_rows.py",
+        Replace("_of_file", "~late & (ends > before)", "ends > before"),
+        tests=("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "asked-for-nothing",
+        "a batch that closes no window writes what the function gives of no records",
+        "onlyonce/outputs/events/reading.py",
+        Replace("closing", "made if also or raw_windows.closes_any(root, ends) else made.limit(0)", "made"),
+        tests=(
+            "tests/spark/outputs/test_at_close.py::test_a_batch_that_closes_no_window_has_no_row_of_a_function_that_gives_one_of_no_records",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "few-of-many",
+        "of a function that gives many rows the driver writes those that it asked for, and no others",
+        "onlyonce/outputs/in_driver.py",
+        Never("written", "bounded and rows.num_rows > MOST"),
+        tests=("tests/spark/outputs/test_in_driver.py::test_many_rows_of_few_records_are_for_the_tasks",),
+        spark=True,
+    ),
+    Mutant(
+        "staged-not-read",
+        "stable input is stored, but a replay writes what the function gives now",
+        "onlyonce/outputs/staging.py",
+        Replace("staged", 'stored = frame.sparkSession.read.format("delta").load(str(path))', """
+            stored = frame.sparkSession.read.format("delta").load(str(path))
+            return frame
+        """),
+        tests=(SAMPLE,),
+    ),
+    Mutant(
+        "joins-keep-state",
+        "a join of the stream with a table is taken for one that keeps state",
+        "onlyonce/outputs/stateless.py",
+        Replace("", """
+            {
+                "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
+                "StreamingRelationV2", "StreamingExecutionRelation", "Join", "MapInPandas", "PythonMapInArrow", "MapInArrow",
+                "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "MapElements", "MapPartitions", "SerializeFromObject",
+                "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
+                "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
+            }
+        """, """
+            {
+                "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
+                "StreamingRelationV2", "StreamingExecutionRelation", "MapInPandas", "PythonMapInArrow", "MapInArrow",
+                "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "MapElements", "MapPartitions", "SerializeFromObject",
+                "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
+                "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
+            }
+        """),
+        tests=(
+            "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "replay-sees-the-newest",
+        "a batch that is tried again is joined with the newest version of its lookups",
+        "onlyonce/outputs/function/seeing.py",
+        Replace("of_next_batch", "row.lookups if row and row.declaration_hash == hash else {}", "{}"),
+        tests=(
+            "tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1-2]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "skipped-stateful-plan",
+        "the plan of a batch that is written already is not run",
+        "onlyonce/outputs/outputs.py",
+        Delete("_batch", "results.hold(held, frame).count()"),
+        tests=("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
+        spark=True,
+    ),
+    Mutant(
+        "watermark-by-data",
+        "the data rows drive the watermark, not the control rows",
+        "onlyonce/outputs/windows/windowing.py",
+        Replace("in_stream", 'controls.withWatermark("oo_event_time", _span(output.lateness))', "controls"),
+        Replace(
+            "in_stream",
+            "joined = assign(controls.unionByName(rows), output.window)",
+            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)',
+        ),
+        tests=("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "join-behind-its-windows",
+        "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a partner stay in the state",
+        "onlyonce/outputs/windows/windowing.py",
+        Replace("in_stream", "reach(output.window) + micros(output.lateness)", "micros(output.lateness)"),
+        tests=(
+            "tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "null-is-a-key",
+        "rows of two streams whose keys are null are joined with each other",
+        "onlyonce/outputs/windows/joining.py",
+        Delete(
+            "_near",
+            'keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]',
+        ),
+        tests=(
+            "tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[2]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "state-made-anew",
+        "a processor begins with no state in each batch",
+        "onlyonce/outputs/stateful/applying.py",
+        Always("applied", "not rows.isStreaming"),
+        tests=(
+            "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "timers-by-the-batch",
+        "timers fire by the largest event time of a batch's own records",
+        "onlyonce/outputs/windows/windowing.py",
+        Replace("in_stream", 'controls.withWatermark("oo_event_time", _span(output.lateness))', "controls"),
+        Replace(
+            "in_stream",
+            "controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))",
+            'controls.unionByName(rows.filter(~is_late(output.window, output.lateness))).withWatermark("oo_event_time", "0 seconds")',
+        ),
+        tests=(
+            "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "records-in-any-order",
+        "a processor gets the records of a key in the order in which tasks were ready",
+        "onlyonce/outputs/stateful/ordered.py",
+        Replace(
+            "in_order",
+            'records.sort_values(["oo_event_time", *PLACE], kind="stable", ignore_index=True)',
+            "records",
+        ),
+        tests=(
+            "tests/unit/outputs/test_ordered_records.py::test_the_records_of_a_key_come_in_order_of_event_time_and_then_of_their_ids",
+        ),
+    ),
+    Mutant(
+        "timers-left-at-the-end",
+        "a bounded run does not fire timers",
+        "onlyonce/outputs/stateful/alone.py",
+        Delete("Alone.rows", "given += played.setWatermark(self._end(records))"),
+        tests=(
+            "tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",
+        ),
+    ),
+    Mutant(
+        "rows-of-earlier-lives-stay",
+        "a life from the start leaves the rows of earlier lives in the table",
+        "onlyonce/outputs/stateful/anew.py",
+        Always("clear", "not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query)"),
+        tests=(
+            "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "own-rows-taken-out",
+        "each start of a life from the start takes its own rows out again",
+        "onlyonce/outputs/stateful/anew.py",
+        Replace(
+            "_has_begun.ask",
+            "lineages.last_batches(connection, query.lineage)[0] is not None",
+            "False and lineages.last_batches(connection, query.lineage)",
+        ),
+        tests=(
+            "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "watermark-inside-a-window",
+        "Spark plans a batch without rows whenever an output has read on",
+        "onlyonce/outputs/windows/watermark.py",
+        Replace("chosen", "windowing.last_closed", "windowing.closed_until"),
+        tests=(
+            "tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "ends-for-all-state",
+        "a function's own state waits for the end of a window",
+        "onlyonce/outputs/windows/watermark.py",
+        Always("is_asked_at_ends", "not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))"),
+        tests=(
+            "tests/spark/outputs/test_watermark.py::test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_moves_by_them",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "cut-below-the-merge",
+        "a condition on sessions is pushed below their merge, where each record has one of its own",
+        "onlyonce/outputs/windows/windowing.py",
+        Replace(
+            "after_merge",
+            "F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))",
+            "condition",
+        ),
+        tests=(
+            "tests/spark/outputs/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "finished-by-a-later-frontier",
+        "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
+        "onlyonce/outputs/windows/finishing.py",
+        Replace("_rows", "batch.plan.source_from", "batch.plan.source_to"),
+        tests=(
+            "tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "any-row-in-any-result",
+        "a result has the rows of the others too",
+        "onlyonce/outputs/function/several_results.py",
+        Replace("of", "rows.filter(F.col(RESULT) == name)", "rows"),
+        tests=(
+            "tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "a-sum-beside-records",
+        "a result that keeps no state is mixed with one that does, so a new life writes its rows again",
+        "onlyonce/outputs/function/several_results.py",
+        Never("united", "len(set(kinds.values())) > 1"),
+        tests=(
+            "tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "pane-of-its-batch",
+        "a pane of an open window has what has come with its batch, and not all of the window",
+        "onlyonce/outputs/windows/raw_windows.py",
+        Replace("of", "past_rows.as_of(context, upto)", "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\")"),
+        Replace(
+            "of",
+            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\")",
+            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near)",
+        ),
+        Replace(
+            "of",
+            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near)",
+            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near).filter(F.lit(False))",
+        ),
+        tests=(
+            "tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "late-and-rejected",
+        "a record that is late is rejected as well",
+        "onlyonce/outputs/function/rejecting.py",
+        Replace("met", '~F.col("late") & F.col(REASON).isNotNull()', "F.col(REASON).isNotNull()"),
+        tests=(REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",),
+        spark=True,
+    ),
+    Mutant(
+        "rejected-and-used",
+        "the function gets the records that are rejected too",
+        "onlyonce/outputs/function/rejecting.py",
+        Replace("accepted", "rows.filter(reason(pipeline, output, rows).isNull()) if output.reject else rows", "rows"),
+        tests=(
+            REJECTED + "test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends[1]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "left-out-and-further-on",
+        "a record that an output leaves out as late is in the windows that are made from its own",
+        "onlyonce/outputs/windows/chaining.py",
+        Always("leaving", "not window.leaves_late_out"),
+        tests=(
+            "tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",
+        ),
+        spark=True,
+    ),
+)

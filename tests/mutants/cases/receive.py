@@ -1,0 +1,193 @@
+"""Mutants of `onlyonce/receive` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    LONG,
+    RECEIVE,
+    SAMPLE,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "observed-partition",
+        "receive's unit takes the partition that Spark runs, not the one that its rows carry",
+        "onlyonce/receive/receive_unit.py",
+        Replace(
+            "_partition",
+            "int(records.high[seeds[0]])",
+            "TaskContext.get().partitionId() if TaskContext.get() else 0",
+        ),
+        tests=(RECEIVE + "test_a_partition_with_nothing_but_its_seed_has_its_unit", SAMPLE),
+    ),
+    Mutant(
+        "skipped-witness",
+        "a receive unit that is in the log is skipped: its rows are not emitted again",
+        "onlyonce/receive/receive_unit.py",
+        Replace("judge.run_task", "_commit(here, records, fates, counts)", """
+            if not _commit(here, records, fates, counts):
+                return
+        """),
+        Replace("_commit", """
+            if run(work.database, write):
+                catalog_lookup.remember(work.database, place, stored, filtered)
+        """, "return run(work.database, write)"),
+        tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
+    ),
+    Mutant(
+        "one-txn-app-id",
+        "one txnAppId for all that receive writes: batches, closes, lives",
+        "onlyonce/receive/receive.py",
+        Replace("_batch", 'f"{query.lineage}/events"', '"onlyonce"'),
+        Replace("_close", 'f"{query.lineage}/close"', '"onlyonce"'),
+        tests=(SAMPLE,),
+    ),
+    Mutant(
+        "first-come-twin",
+        "of twins in a batch the first to arrive stays",
+        "onlyonce/receive/receive_unit.py",
+        Replace(
+            "fates_of",
+            "packed.first_of_each(ids, records.time[rows], records.payload[rows])",
+            "packed.first_of_each(ids)",
+        ),
+        tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
+    ),
+    Mutant(
+        "left-and-forgotten",
+        "without a catalog lines that are not plain are read by nobody",
+        "onlyonce/receive/straight.py",
+        Replace("written", """
+            if files:
+                rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
+                paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
+        """, """
+            if not paths:
+                rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
+                paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
+        """),
+        tests=(
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[files]",
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[topic]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "left-lines-lost",
+        "lines that are left for Spark's parser are not told to the driver",
+        "onlyonce/receive/blocks/block_files.py",
+        Never("into.stored", "left.any"),
+        tests=("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+    ),
+    Mutant(
+        "session-held-while-writing",
+        "a task keeps its session in the database while it writes what it has judged",
+        "onlyonce/receive/receive_unit.py",
+        Replace("judge.run_task", """
+            with session_of(work.database, _unit(place)) as database:
+                here = replace(work, database=database, place=place)
+                fates, counts = _fates(here, records)
+                _commit(here, records, fates, counts)
+            passing("receive-unit-after-commit")
+            for part in np.split(fates, np.cumsum(sizes)[:-1]):
+                yield Verdict(part, place.partition, counts.largest)
+        """, """
+            with session_of(work.database, _unit(place)) as database:
+                here = replace(work, database=database, place=place)
+                fates, counts = _fates(here, records)
+                _commit(here, records, fates, counts)
+                for part in np.split(fates, np.cumsum(sizes)[:-1]):
+                    yield Verdict(part, place.partition, counts.largest)
+        """),
+        tests=(RECEIVE + "test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
+    ),
+    Mutant(
+        "frontier-of-the-first",
+        "all rows of a task have the frontier of those that it wrote first",
+        "onlyonce/receive/event_files.py",
+        Replace("EventFiles._fixed", "self._alike.get(frontier)", "next(iter(self._alike.values()), None)"),
+        tests=(
+            "tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",
+        ),
+    ),
+    Mutant(
+        "merge-unfenced",
+        "a driver that was superseded merges chunks",
+        "onlyonce/receive/merge_as_it_grows.py",
+        Delete("_merge_one", "check_epoch(connection, driver.lineage, driver.epoch)"),
+        tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "tasks-are-sent-the-rows",
+        "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function",
+        "onlyonce/receive/line_tasks.py",
+        Replace("told", "chosen.of_batches", "lines.chosen.of_batches"),
+        tests=("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",),
+        spark=True,
+    ),
+    Mutant(
+        "close-at-any-time",
+        "a close waits neither for the batch at work nor for what is registered",
+        "onlyonce/receive/receive.py",
+        Never("something_waits", "context.source().last_batch() not in (None, taken_in)"),
+        Replace("_close", """
+            with context.receiving:
+                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                passing("close-after-begin")
+                app_id = f"{query.lineage}/close"
+                commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+                version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+                passing("close-after-delta")
+                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                query.log.info("input closed", unit=commit.unit, kind=kind)
+                passing("close-after-end")
+                context.receiving.notify_all()
+        """, """
+            if True:
+                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                passing("close-after-begin")
+                app_id = f"{query.lineage}/close"
+                commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+                version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+                passing("close-after-delta")
+                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                query.log.info("input closed", unit=commit.unit, kind=kind)
+                passing("close-after-end")
+                context.receiving.notify_all()
+        """),
+        Delete("_close", "context.receiving.notify_all()"),
+        tests=(LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
+        spark=True,
+    ),
+    Mutant(
+        "blocks-anywhere",
+        "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records",
+        "onlyonce/receive/blocks/block_rows.py",
+        Replace("target", "F.coalesce(F.col(TARGET), by_id)", "by_id"),
+        tests=(
+            "tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "left-lines-behind-blocks",
+        "without a shared disk the lines that are left in a batch with blocks are lost",
+        "onlyonce/receive/blocks/exchange.py",
+        Replace("_in_rows", "rows.num_rows", "rows.num_rows and not blocks"),
+        tests=(
+            "tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "trial-on-one-machine",
+        "a part of a batch that failed is tried in a folder that only the driver sees",
+        "onlyonce/receive/batch_files.py",
+        Replace("written.trial", "settings.trials_location(context.instance)", 'settings.home().parent / "trials"'),
+        tests=(
+            "tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",
+        ),
+    ),
+)

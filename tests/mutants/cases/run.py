@@ -1,0 +1,216 @@
+"""Mutants of `onlyonce/run` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    COPY,
+    LONG,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "kept-as-it-is-written",
+        "what a check has found is written in place",
+        "onlyonce/check/kept.py",
+        Replace("keep", 'file.with_name(f".{file.name}.{os.getpid()}")', "file"),
+        tests=(
+            "tests/unit/check/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",
+        ),
+    ),
+    Mutant(
+        "store-by-half-a-connection",
+        "what a connection of the store asks and no variable says is passed over",
+        "onlyonce/airflow/log/task_environment.py",
+        Replace("keys_of", "sorted({*store.extra_dejson} - {*OF_STORE})", "[]"),
+        tests=(
+            "tests/dags/test_spark_job.py::test_a_connection_that_not_all_clients_of_the_store_would_follow_starts_nothing",
+        ),
+    ),
+    Mutant(
+        "rows-written-by-each-life",
+        "a new life reads the rows of open windows again that were written as they came",
+        "onlyonce/run/lineage.py",
+        Never("start_from", "last.stateless"),
+        tests=(
+            "tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",
+        ),
+    ),
+    Mutant(
+        "keys-not-held-against-the-rows",
+        "a key of a sink that the function does not give is found by the run alone",
+        "onlyonce/check/fits.py",
+        Never("check_keys", "key not in columns"),
+        tests=("tests/unit/check/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
+    ),
+    Mutant(
+        "no-snapshot-in-a-drain",
+        "a driver that lives for a moment leaves the changes of all batches to the next one",
+        "onlyonce/run/drain.py",
+        Delete("once", 'context.spark.conf.set(state.UNLOAD, "true")'),
+        tests=(
+            "tests/spark/outputs/test_state.py::test_a_driver_that_lives_for_a_moment_leaves_a_snapshot_of_its_state_now_and_then",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "rows-not-vouched-for",
+        "beside receive an output begins on rows whose batch has not ended",
+        "onlyonce/run/continuous.py",
+        Replace("_await_receive", """
+            while not _vouched(context, versions):
+                query.between_batches()
+                with context.receiving:  # held by a batch of receive as long as it is at work
+                    if not _vouched(context, versions):
+                        context.receiving.wait(LOOK_SECONDS)
+        """, """
+            while False:
+                query.between_batches()
+                with context.receiving:  # held by a batch of receive as long as it is at work
+                    if not _vouched(context, versions):
+                        context.receiving.wait(LOOK_SECONDS)
+        """),
+        tests=(LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
+        spark=True,
+    ),
+    Mutant(
+        "withdrawn-without-a-fence",
+        "the transaction of a withdrawn Delta batch is left free: a driver that wakes lands its rows",
+        "onlyonce/run/withdraw.py",
+        Replace("take", "table = opening.table(path)", """
+            table = opening.table(path)
+            return
+        """),
+        tests=("tests/contract/run/test_withdraw.py::test_a_driver_that_wakes_can_not_land_a_withdrawn_batch",),
+    ),
+    Mutant(
+        "landed-is-taken",
+        "rows that got to the table between the look and the mark count as a transaction of ours, and their batch is withdrawn",
+        "onlyonce/run/withdraw.py",
+        Never("take", "holds(path, app_id, batch_id)"),
+        tests=(
+            "tests/contract/run/test_withdraw.py::test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn",
+        ),
+    ),
+    Mutant(
+        "appends-withdrawn",
+        "a begun batch is withdrawn though an append has rows of it, which a new life writes again",
+        "onlyonce/run/withdraw.py",
+        Replace("", '("upsert", "history", "FileSink(")', '("append", "upsert", "history", "FileSink(")'),
+        tests=("tests/contract/run/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
+    ),
+    Mutant(
+        "outputs-one-by-one",
+        "an output has its turn when the one before it has ended",
+        "onlyonce/run/drain.py",
+        Replace("_each", "settings.spark().outputs_at_once", "1"),
+        tests=(
+            "tests/spark/run/test_side_by_side.py::test_outputs_that_are_drained_side_by_side_give_the_batch_whatever_was_killed",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "one-output-stops-all",
+        "a drain ends at the first output that can't go on",
+        "onlyonce/run/drain.py",
+        Always("_Failures.add", "isinstance(error, Superseded) or not isinstance(error, Exception)"),
+        tests=(
+            "tests/spark/run/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "plan-over-a-plan",
+        "a driver puts its plan of a batch over that of another",
+        "onlyonce/context/working_copy.py",
+        Replace(
+            "WorkingCopy.planned",
+            "not stores.of(self.folder).put_new(self.folder / name, self._written(name))",
+            "stores.of(self.folder).put(self.folder / name, self._written(name))",
+        ),
+        tests=(COPY + "test_of_two_drivers_with_one_batch_the_first_plan_stands[local]",),
+    ),
+    Mutant(
+        "ends-at-the-end",
+        "Spark's word of the end of a batch comes into the store at the end of its query only",
+        "onlyonce/context/working_copy.py",
+        Delete("WorkingCopy.planned", "self.ended()"),
+        tests=(COPY + "test_the_store_has_the_plan_before_a_batch_and_its_end_before_the_next[local]",),
+    ),
+    Mutant(
+        "checkpoint-for-ever",
+        "files of a checkpoint in a store never go",
+        "onlyonce/context/working_copy.py",
+        Never("WorkingCopy.planned", "batch_id % AT_ONCE == 0 and batch_id >= KEPT"),
+        tests=(COPY + "test_a_checkpoint_has_no_more_than_its_last_batches[versitygw]",),
+    ),
+    Mutant(
+        "plan-after-its-batch",
+        "the plan of a batch comes into the store once the batch has ended",
+        "onlyonce/context/query.py",
+        Replace("_Started._batch", "self._query.copy.planned(batch_id)", """
+            self._on_batch(frame, batch_id)
+            self._query.copy.planned(batch_id)
+            return
+        """),
+        tests=("tests/storage/test_run_on_s3.py::test_kills_do_not_show_in_what_is_in_the_store[committed]",),
+        spark=True,
+    ),
+    Mutant(
+        "settings-of-the-worker",
+        "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
+        "onlyonce/airflow/operators/spark_job.py",
+        Replace("SparkJobOperator._words", """
+            with refusals_are_final(self.log), within(told):
+                theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+                added = temporary.added(master, options(master, theirs), theirs)
+        """, """
+            with refusals_are_final(self.log):
+                theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+                added = temporary.added(master, options(master, theirs), theirs)
+        """),
+        tests=("tests/dags/test_spark_job.py::test_the_drivers_own_settings_decide_with_which_jars_it_starts",),
+    ),
+    Mutant(
+        "keys-for-the-driver-alone",
+        "executors in a cluster get no keys of the store",
+        "onlyonce/airflow/operators/cluster_secrets.py",
+        Replace("secret_properties", """
+            {
+                    **theirs,
+                    **{f"{prefix}.{name}": value for name, value in of_driver.items()},
+                    **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
+                }
+        """, """
+            {
+                    **theirs,
+                    **{f"{prefix}.{name}": value for name, value in of_driver.items()},
+                }
+        """),
+        tests=(
+            "tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",
+        ),
+    ),
+    Mutant(
+        "zombie-deletes-after-withdrawal",
+        "the transaction of a withdrawn batch is used up in its table only, and not where its deletes are kept",
+        "onlyonce/run/withdraw.py",
+        Never("take_all", "is_ours(beside(path))"),
+        tests=("tests/contract/run/test_withdraw.py::test_the_deletes_of_a_withdrawn_batch_can_not_land_either",),
+    ),
+    Mutant(
+        "hours-before-their-minutes",
+        "in a long run an output of a chain does not wait for the one before it",
+        "onlyonce/run/upstream.py",
+        Replace(
+            "await_written",
+            "not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
+            "False and not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
+        ),
+        tests=(
+            "tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",
+        ),
+        spark=True,
+    ),
+)

@@ -1,0 +1,528 @@
+"""Mutants of `onlyonce/sinks` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    BIGQUERY,
+    CONTENT,
+    DELIVER,
+    DELTA_HISTORY,
+    FILES,
+    ICEBERG,
+    IN_BATCHES,
+    KAFKA,
+    LOST,
+    MYSQL,
+    MYSQL_NEWEST,
+    NEWEST,
+    POSTGRES,
+    SAMPLE,
+    STREAMS,
+    TARGETS,
+    UPSERT,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "rows-of-any-partition",
+        "a Postgres unit takes whatever rows Spark gives its task",
+        "onlyonce/sinks/postgres/pinned.py",
+        Never("counted", "targets not in ([], [unit.partition])"),
+        tests=(POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "stream-for-each-attempt",
+        "an attempt begins a write stream of its own, and not that of the unit",
+        "onlyonce/sinks/outbox/bigquery_stream.py",
+        Replace("BigQueryStreamTarget.write", "self._streams.find(unit) or self._new(unit)", "self._new(unit)"),
+        tests=(STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
+    ),
+    Mutant(
+        "stream-uncounted",
+        "a write stream is committed without the server's count of its rows",
+        "onlyonce/sinks/outbox/bigquery_stream.py",
+        Never("BigQueryStreamTarget.write", "counted != number"),
+        tests=(STREAMS + "test_a_stream_with_a_part_of_the_rows_is_not_committed",),
+    ),
+    Mutant(
+        "mysql-of-any-sign",
+        "rows come into MySQL in the character set of its database",
+        "onlyonce/sinks/mysql/mysql_rows.py",
+        Replace("_load", "f\"c{n} LONGTEXT CHARACTER SET utf8mb4 PATH '$[{n}]'\"", "f\"c{n} LONGTEXT PATH '$[{n}]'\""),
+        tests=(MYSQL + "test_texts_arrive_as_they_are[append]",),
+    ),
+    Mutant(
+        "mysql-any-engine",
+        "a table of an engine without transactions is taken",
+        "onlyonce/sinks/mysql/mysql_table.py",
+        Replace(
+            "MySQLTable._check",
+            'table.kind != "BASE TABLE" or table.engine != "InnoDB"',
+            'table.kind != "BASE TABLE"',
+        ),
+        tests=(MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
+    ),
+    Mutant(
+        "mysql-window-first",
+        "an upsert sets the end of the window before the columns that depend on it",
+        "onlyonce/sinks/mysql/mysql_upsert.py",
+        Replace(
+            "Arriving._values",
+            "[*others, *(c for c in reversed(latest) if c not in work.keys)]",
+            "[c for c in self.columns if c not in work.keys]",
+        ),
+        tests=(
+            MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",
+            MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts",
+        ),
+    ),
+    Mutant(
+        "mysql-by-the-language",
+        "texts are compared by the collation of their column",
+        "onlyonce/sinks/mysql/mysql_upsert.py",
+        Never("Arriving._ordered", "column in self.texts"),
+        tests=(MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts",),
+    ),
+    Mutant(
+        "mysql-deleted-and-forgotten",
+        "a key that was deleted is not remembered, so an older update brings its row back",
+        "onlyonce/sinks/mysql/mysql_upsert.py",
+        Replace("Arriving.delete", "(REMEMBER, DELETE, FORGET)", "(DELETE, FORGET)"),
+        tests=(MYSQL_NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "mysql-altered-in-a-unit",
+        "the table of the arriving rows gets a column by ALTER, which commits the claim before its rows",
+        "onlyonce/sinks/mysql/mysql_upsert.py",
+        Replace("Arriving.stage", "self.drop()", """
+            self.drop()
+            self.run('ALTER TABLE {target} COMMENT = \\'\\'')
+        """),
+        tests=(MYSQL_NEWEST + "test_the_table_is_what_the_source_has[upsert-1]",),
+    ),
+    Mutant(
+        "mysql-delete-ends-no-version",
+        "a version goes on behind the delete of its row",
+        "onlyonce/sinks/mysql/mysql_history.py",
+        Delete("write", "arriving.run(ENDED)"),
+        tests=(MYSQL_NEWEST + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+    ),
+    Mutant(
+        "iceberg-unconditional",
+        "a commit to an Iceberg table does not require that its branch is where it was",
+        "onlyonce/sinks/iceberg/commits.py",
+        Replace(
+            "_put",
+            "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None))",
+            "(AssertTableUUID(uuid=table.metadata.table_uuid),)",
+        ),
+        tests=(ICEBERG + "test_rows_that_others_commit_between_look_and_commit_stay",),
+    ),
+    Mutant(
+        "iceberg-one-look",
+        "after a conflict a batch is committed to an Iceberg table without another look",
+        "onlyonce/sinks/iceberg/commits.py",
+        Never("_until_alone", "(there := look(table.metadata, commit)) is not None"),
+        tests=(ICEBERG + "test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once",),
+    ),
+    Mutant(
+        "iceberg-snapshots-only",
+        "only the snapshots of an Iceberg table say which batches it has, and they expire",
+        "onlyonce/sinks/iceberg/commits.py",
+        Delete("_put", "change.set_properties({commit.key: commit.note()})"),
+        tests=(ICEBERG + "test_a_batch_whose_snapshots_have_expired_is_not_written_again",),
+    ),
+    Mutant(
+        "iceberg-any-epoch",
+        "an overtaken driver commits to an Iceberg table",
+        "onlyonce/sinks/iceberg/commits.py",
+        Never("look", 'newest and newest["epoch"] > commit.epoch'),
+        tests=(ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
+    ),
+    Mutant(
+        "iceberg-of-anybody",
+        "an Iceberg table that says whose it is may be written by another output",
+        "onlyonce/sinks/iceberg/owners.py",
+        Never("check", "there != owner"),
+        tests=(ICEBERG + "test_a_table_belongs_to_one_output",),
+    ),
+    Mutant(
+        "data-unit-again",
+        "a Postgres unit that is in the log writes its rows again",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Never("_commit", "there is not None"),
+        tests=(
+            POSTGRES + "test_a_replay_writes_nothing_and_gives_the_same",
+            LOST + "test_an_increment_whose_answer_was_lost_is_not_added_again",
+            SAMPLE,
+        ),
+    ),
+    Mutant(
+        "nulls-not-counted",
+        "a null counts as nothing in a row's hash, wherever it is",
+        "onlyonce/sinks/content_hash.py",
+        Replace("_nulls", "reduce(or_, nulls)", "reduce(or_, nulls) & F.lit(False)"),
+        tests=(CONTENT + "test_a_row_has_the_hash_that_earlier_versions_have_given_it",),
+    ),
+    Mutant(
+        "half-a-hash",
+        "a part of each hash is not added up",
+        "onlyonce/sinks/content_hash.py",
+        Replace("aggregates", "32", "40"),
+        tests=(CONTENT + "test_spark_and_a_task_count_the_same_content",),
+    ),
+    Mutant(
+        "copy-for-each-row",
+        "a unit's rows come into their table one by one",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Replace("_fill", '_copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))', """
+            for batch in (first, *rest):
+                for n in range(batch.num_rows):
+                    _copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(batch.slice(n, 1), iter(())))
+        """),
+        tests=(
+            "tests/contract/sinks/test_unit_statements.py::test_a_unit_of_a_table_asks_the_same_for_any_number_of_rows[append]",
+        ),
+    ),
+    Mutant(
+        "lost-is-done",
+        "a unit whose answer was lost counts as there without a look into the log",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Replace("_settle", 'raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")', """
+            return
+            raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+        """),
+        tests=(LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
+    ),
+    Mutant(
+        "padding-forgotten",
+        "a column of char(n) gets texts as they are",
+        "onlyonce/sinks/delta/delta_features.py",
+        Never("_wrong", "TEXT in field.metadata and field.name not in texts(there)"),
+        tests=(UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[padded text]",),
+        spark=True,
+    ),
+    Mutant(
+        "vectors-unread",
+        "rows of a file are written again without its deletion vector",
+        "onlyonce/sinks/delta/delta_features.py",
+        Replace("", 'table_features.KNOWN | {"v2Checkpoint"}', "ADDS"),
+        tests=(UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[vectors]",),
+        spark=True,
+    ),
+    Mutant(
+        "rows-beside-go",
+        "of a file that is written again only the rows of the batch stay",
+        "onlyonce/sinks/delta/delta_upsert.py",
+        Replace("Upsert._merged", '"full_outer"', '"right_outer"'),
+        tests=(UPSERT + "test_only_files_with_a_key_of_the_batch_are_written_again",),
+        spark=True,
+    ),
+    Mutant(
+        "rest-of-a-day-goes",
+        "a span that begins within a file takes the whole file",
+        "onlyonce/sinks/delta/delta_replace.py",
+        Replace("Replace.write", "mixed = [held for held in files if not held.whole]", "mixed: list[Held] = []"),
+        tests=(UPSERT + "test_a_span_is_replaced_as_by_replace_where[(6, 30)-['window_date']]",),
+        spark=True,
+    ),
+    Mutant(
+        "loser-stays",
+        "of twins that write files the one that does not count leaves its files",
+        "onlyonce/sinks/files/files_unit.py",
+        Delete("_commit", """
+            if not won:
+                _discard(work, begun)
+        """),
+        tests=(FILES + "test_of_twins_one_counts_and_the_other_takes_its_files_away",),
+    ),
+    Mutant(
+        "winner-thrown-away",
+        "files whose COMMIT had no answer are taken away, though the log names them",
+        "onlyonce/sinks/files/files_unit.py",
+        Never("_settle", "temporaries == {file.temporary for file in made}"),
+        tests=(FILES + "test_a_lost_answer_is_settled_by_the_log",),
+    ),
+    Mutant(
+        "any-content-final",
+        "finalize does not compare a file with what its unit has recorded",
+        "onlyonce/sinks/files/contents.py",
+        Never("check", "there != (winner.bytes, winner.checksum)"),
+        tests=(
+            FILES + "test_a_taken_name_with_other_content_is_an_error_and_stays",
+            FILES + "test_a_temporary_that_was_changed_is_an_error",
+        ),
+    ),
+    Mutant(
+        "keys-overtake",
+        "rows of a key are sent in any order",
+        "onlyonce/sinks/outbox/webhook.py",
+        Never("WebhookSender", "True"),
+        tests=(DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
+    ),
+    Mutant(
+        "newest-first-in-a-request",
+        "the rows of a key are in a request from the last to the first",
+        "onlyonce/sinks/outbox/webhook.py",
+        Replace(
+            "of_several",
+            "[f'{{\"id\": {json.dumps(row.idempotency_key)}, {rest}, \"data\": {row.payload}}}' for row in rows]",
+            "[f'{{\"id\": {json.dumps(row.idempotency_key)}, {rest}, \"data\": {row.payload}}}' for row in reversed(rows)]",
+        ),
+        tests=(IN_BATCHES + "test_rows_share_requests_in_order_each_with_its_own_id",),
+    ),
+    Mutant(
+        "insert-id-of-the-attempt",
+        "each attempt at a row has a BigQuery insert id of its own",
+        "onlyonce/sinks/outbox/bigquery.py",
+        Replace("BigQuerySender.send", "row.insert_id", '__import__("uuid").uuid4().hex'),
+        tests=(
+            BIGQUERY + "test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them",
+            BIGQUERY + "test_a_misbehaving_server_that_remembers_has_each_row_once",
+        ),
+    ),
+    Mutant(
+        "unit-not-asked-for",
+        "a deliverer of units does not ask the target whether it has a unit",
+        "onlyonce/sinks/outbox/units.py",
+        Never("UnitCourier._deliver", "self.target.committed(unit.name)"),
+        tests=(KAFKA + "test_kafka_does_what_it_promises[a_lost_answer_does_not_show]",),
+    ),
+    Mutant(
+        "undone-counts",
+        "a Kafka unit counts as committed though its transaction was undone",
+        "onlyonce/sinks/outbox/kafka_units.py",
+        Replace("_read", '"read_committed"', '"read_uncommitted"'),
+        tests=(KAFKA + "test_a_unit_of_a_transaction_that_was_undone_is_not_committed",),
+    ),
+    Mutant(
+        "nothing-is-nothing",
+        "a replay that means no rows adds its units beside one that holds some",
+        "onlyonce/sinks/postgres/pinned.py",
+        Delete("commit_nothing.work", "compare(unit, found, nothing)"),
+        tests=(
+            "tests/contract/commitlog/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",
+        ),
+    ),
+    Mutant(
+        "deleted-table-made-again",
+        "a table that was deleted is made anew, with the newest rows only",
+        "onlyonce/sinks/own_target.py",
+        Never("claimed", "made is not None and not _is_there(place)"),
+        tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
+    ),
+    Mutant(
+        "upsert-by-date",
+        "an upsert looks into files of the dates of its rows alone, whatever the keys",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Replace("DeltaWriter._upsert", '"window_start" in keys', "DATE in rows.columns"),
+        tests=(
+            "tests/spark/sinks/test_sink_schema.py::test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "earlier-window-over-the-later",
+        "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Replace("_write", """
+            if work.newest_by:
+                merge += postgres_newest.newer(work.newest_by, types)
+            elif updates and later_window_wins(work.write, work.keys, columns):
+                merge += sql.SQL(LATER_WINDOW)
+        """, """
+            if work.newest_by:
+                merge += postgres_newest.newer(work.newest_by, types)
+            elif not updates and later_window_wins(work.write, work.keys, columns):
+                merge += sql.SQL(LATER_WINDOW)
+        """),
+        tests=(POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
+    ),
+    Mutant(
+        "witness-before-the-rows-fit",
+        "a Delta unit is committed before it is known that the table takes its rows",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Replace("DeltaWriter.write", "dated = _dated(rows)", """
+            dated = _dated(rows)
+            self._witness(UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), content)
+        """),
+        tests=("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",),
+        spark=True,
+    ),
+    Mutant(
+        "half-a-manifest",
+        "a manifest that was half written is taken for somebody else's",
+        "onlyonce/sinks/files/object_store.py",
+        Replace("ObjectStore.publish", "there is None or (there != text and text.startswith(there))", "there is None"),
+        tests=("tests/contract/sinks/test_object_store.py::test_a_half_written_manifest_is_written_again",),
+    ),
+    Mutant(
+        "whatever-comes-last",
+        "an upsert with newest_by keeps what was written last",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Replace("_write", """
+            if work.newest_by:
+                merge += postgres_newest.newer(work.newest_by, types)
+            elif updates and later_window_wins(work.write, work.keys, columns):
+                merge += sql.SQL(LATER_WINDOW)
+        """, """
+            if False:
+                merge += postgres_newest.newer(work.newest_by, types)
+            elif updates and later_window_wins(work.write, work.keys, columns):
+                merge += sql.SQL(LATER_WINDOW)
+        """),
+        tests=(NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),
+    ),
+    Mutant(
+        "deleted-and-forgotten",
+        "a key that was deleted is not remembered, so an older update brings its row back",
+        "onlyonce/sinks/postgres/postgres_newest.py",
+        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(DELETE, FORGET)"),
+        tests=(
+            NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
+            NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too",
+        ),
+    ),
+    Mutant(
+        "deleted-for-ever",
+        "a key that is created again is still among the deleted ones",
+        "onlyonce/sinks/postgres/postgres_newest.py",
+        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(REMEMBER, DELETE)"),
+        tests=(NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "late-version-ends-nothing",
+        "the ends of a key's versions are found among the versions of one unit alone",
+        "onlyonce/sinks/postgres/postgres_history.py",
+        Replace("", """
+            \"\"\"
+            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
+            FROM (
+                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
+                FROM (
+                    SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
+                    {ended}
+                ) AS change
+                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
+            ) AS found
+            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+            \"\"\"
+        """, """
+            \"\"\"
+            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
+            FROM (
+                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
+                FROM (
+                    SELECT {identity}, valid_from FROM {target} WHERE ({identity}) IN (SELECT {identity} FROM arriving)
+                    {ended}
+                ) AS change
+                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
+            ) AS found
+            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+            \"\"\"
+        """),
+        tests=(
+            "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
+        ),
+    ),
+    Mutant(
+        "delete-ends-no-version",
+        "a version goes on behind the delete of its row",
+        "onlyonce/sinks/postgres/postgres_history.py",
+        Replace("write", 'sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")', 'sql.SQL("")'),
+        tests=(
+            "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
+        ),
+    ),
+    Mutant(
+        "any-row-over-the-newest",
+        "a Delta upsert with newest_by keeps what was written last",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Always("DeltaWriter._newer", "not self._sink.newest_by"),
+        tests=("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
+        spark=True,
+    ),
+    Mutant(
+        "late-version-in-delta-ends-nothing",
+        "the ends of a key's versions are found among those of one batch alone",
+        "onlyonce/sinks/delta/delta_history.py",
+        Replace(
+            "History._changes",
+            "found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)",
+            "found = _marked(came, new=True)",
+        ),
+        tests=(DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+        spark=True,
+    ),
+    Mutant(
+        "delete-in-delta-ends-no-version",
+        "a version goes on behind the delete of its row",
+        "onlyonce/sinks/delta/delta_history.py",
+        Replace(
+            "History._changes",
+            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if self.sink.deletes else found",
+            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if False else found",
+        ),
+        tests=(DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+        spark=True,
+    ),
+    Mutant(
+        "delta-forgets-what-it-deleted",
+        "an update that is older than the delete of its row writes it again",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Replace("DeltaWriter._upsert", "self._deletes.standing(rows)", "rows"),
+        tests=(
+            "tests/spark/sinks/test_delta_deletes.py::test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "name-of-another-table",
+        "a name that the catalog has for another table is taken for the output's",
+        "onlyonce/sinks/delta/delta_name.py",
+        Never("enter", "there != path"),
+        tests=(
+            "tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "nulls-inside",
+        "a null within a column is put into a table whose column has none",
+        "onlyonce/sinks/delta/delta_fit.py",
+        Replace(
+            "conditions",
+            "_own(table, there, given) | delta_inside.conditions(there, written.schema)",
+            "_own(table, there, given)",
+        ),
+        tests=(
+            "tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "row-goes-before-its-delete",
+        "the deletes of a batch are committed behind its upsert",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Delete("DeltaWriter._put", """
+            if self._deletes:
+                self._deletes.remember(dated, commit, replayed=replayed)
+        """),
+        Replace("DeltaWriter._put", "changing.change(self.path, commit, plan, replayed=replayed)", """
+            changing.change(self.path, commit, plan, replayed=replayed)
+            if self._deletes:
+                self._deletes.remember(dated, commit, replayed=replayed)
+        """),
+        tests=("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),
+        spark=True,
+    ),
+    Mutant(
+        "snapshot-of-the-delete",
+        "of a backfill in Iceberg the snapshot is noted that takes the old rows out",
+        "onlyonce/sinks/iceberg/commits.py",
+        Replace("_snapshot", "reversed(metadata.snapshots)", "metadata.snapshots"),
+        tests=(ICEBERG + "test_a_commit_gives_the_snapshot_that_has_its_rows",),
+    ),
+)

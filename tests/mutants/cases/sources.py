@@ -1,0 +1,409 @@
+"""Mutants of `onlyonce/sources` and what belongs to it."""
+
+from __future__ import annotations
+
+from tests.mutants.cases.paths import (
+    ALIKE,
+    READING,
+    TABLES,
+)
+from tests.mutants.mutant import Mutant
+from tests.mutants.operators import Always, Delete, Never, Replace
+
+MUTANTS = (
+    Mutant(
+        "layout-by-its-marks",
+        "a line is of a layout if its quotation marks are where they should be, whatever is between",
+        "onlyonce/sources/parse/alike_lines.py",
+        Always("_placed", "_has(block, where, piece)"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[other key]",),
+    ),
+    Mutant(
+        "marks-uncounted",
+        "a line of a layout may have more quotation marks than it",
+        "onlyonce/sources/parse/alike_lines.py",
+        Replace("_placed", "np.diff(before) == of_line", "np.diff(before) >= of_line"),
+        tests=(ALIKE + "test_a_line_in_a_block_has_the_record_that_it_has_alone[0]",),
+    ),
+    Mutant(
+        "value-of-less-than-nothing",
+        "what is fixed in a line may overlap",
+        "onlyonce/sources/parse/alike_lines.py",
+        Always("_placed", "where + len(piece) <= after"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[neither value nor space]",),
+    ),
+    Mutant(
+        "before-a-layout",
+        "what stands before a line of a layout is not looked at",
+        "onlyonce/sources/parse/alike_lines.py",
+        Replace("_placed", "in_order = places[0] == block.bounds[rows]", "in_order = places[0] >= 0"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[sign before]",),
+    ),
+    Mutant(
+        "values-of-any-form",
+        "a value in a line of a layout is taken in any form that Arrow reads",
+        "onlyonce/sources/parse/alike_lines.py",
+        Always("read", "_right(column, kind)"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[zero first]",),
+    ),
+    Mutant(
+        "escapes-as-they-are",
+        "a backslash in a line of a layout stands for itself",
+        "onlyonce/sources/parse/alike_lines.py",
+        Replace("_usual", "signs == BACKSLASH", "np.zeros(len(signs), bool)"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[escape]",),
+    ),
+    Mutant(
+        "control-signs-as-they-are",
+        "a line of a layout may have a tab in a text",
+        "onlyonce/sources/parse/alike_lines.py",
+        Never("_usual", "signs.min() < SPACE"),
+        tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[tab]",),
+    ),
+    Mutant(
+        "signs-of-re2",
+        "what RE2 has for signs is a text: half a surrogate too",
+        "onlyonce/sources/parse/plain_lines.py",
+        Replace("_texts", "lines.validate(full=True)", "lines.validate()"),
+        tests=(
+            ALIKE + "test_bytes_that_are_no_signs_leave_their_line_to_sparks_parser[\\xed\\xa0\\x80]",
+            "tests/spark/receive/test_plain_records.py::test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone",
+        ),
+    ),
+    Mutant(
+        "block-anywhere",
+        "a block of plain records is for the first partition, whatever its ids",
+        "onlyonce/sources/parse/plain_records.py",
+        Replace("Reader._packed", "np.mod", "np.zeros"),
+        Replace("Reader._packed", 'records.column("oo_high").to_numpy()', "records.num_rows"),
+        Replace("Reader._packed", "self.partitions", "np.int64"),
+        tests=("tests/unit/receive/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
+    ),
+    Mutant(
+        "before-1970-in-a-block",
+        "a plain line is not asked whether its event time is before 1970",
+        "onlyonce/sources/parse/plain_records.py",
+        Replace("Reader._records", "pc.greater_equal(micros, FIRST_TIME)", "pc.is_valid(micros)"),
+        tests=("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+    ),
+    Mutant(
+        "replay-reads-todays",
+        "of a PostgreSQL table the copy that is read is the last one, whatever the batch row says",
+        "onlyonce/lookups/postgres_versions.py",
+        Replace("frame", "file(lookup, version)", "file(lookup, newest(lookup))"),
+        tests=(
+            "tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_copy_that_its_batch_began_with[1-2]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "named-is-collected",
+        "a copy of a lookup that a batch or a window names goes as soon as it is old",
+        "onlyonce/lookups/collecting.py",
+        Replace("collect", "old[folder] - named", "old[folder]"),
+        tests=("tests/contract/lookups/test_collecting.py::test_what_the_log_names_stays",),
+    ),
+    Mutant(
+        "going-is-used",
+        "a copy that a collection has marked is taken for a table that has its content again",
+        "onlyonce/lookups/copies.py",
+        Replace("keep", "version[1] == content and version not in going", "version[1] == content"),
+        tests=("tests/contract/lookups/test_collecting.py::test_a_version_that_is_going_is_not_used_anew",),
+    ),
+    Mutant(
+        "links-followed",
+        "a link in the inbox is followed",
+        "onlyonce/sources/files/regular_file.py",
+        Replace("opened", "os.O_RDONLY | os.O_NOFOLLOW", "os.O_RDONLY"),
+        Replace("", """
+            (
+                (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
+                (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
+                (stat.S_ISDIR, "a folder"),
+            )
+        """, """
+            (
+                (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
+                (stat.S_ISDIR, "a folder"),
+            )
+        """),
+        tests=(
+            "tests/unit/sources/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",
+            "tests/unit/sources/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
+        ),
+    ),
+    Mutant(
+        "missing-is-empty",
+        "an inbox that is not there is taken for an empty one",
+        "onlyonce/sources/discovery.py",
+        Always(
+            "look_for_folder",
+            "isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir()",
+        ),
+        tests=(
+            "tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",
+        ),
+    ),
+    Mutant(
+        "moved-is-new",
+        "an inbox that was moved is taken for a new one",
+        "onlyonce/sources/files/moved_inboxes.py",
+        Always("named", "not roots or (folder in roots and folder not in moved)"),
+        tests=(
+            "tests/unit/sources/test_moved_inboxes.py::test_a_folder_that_no_file_was_read_from_is_asked_about",
+            "tests/unit/sources/test_moved_inboxes.py::test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about",
+        ),
+    ),
+    Mutant(
+        "long-lines-whole",
+        "a line is held in memory as a whole, however long it is",
+        "onlyonce/sources/files/line_reader.py",
+        Never("_Begun.add", "self.bytes > self._most"),
+        tests=("tests/unit/sources/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
+    ),
+    Mutant(
+        "any-404-is-no-schema",
+        "whatever answers with a 404 makes a schema id unknown, and its records invalid",
+        "onlyonce/sources/formats/schema_registry.py",
+        Replace(
+            "_find",
+            'getattr(error, "error_code", None) == NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404',
+            'getattr(error, "http_status_code", None) == 404',
+        ),
+        tests=(
+            "tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",
+        ),
+    ),
+    Mutant(
+        "one-message-spoils-the-others",
+        "where messages of one schema can't be decoded together all of them are invalid",
+        "onlyonce/sources/formats/decoding.py",
+        Replace("_of_schema", "len(rows) == 1", "len(rows)"),
+        tests=("tests/unit/sources/test_message_formats.py::test_a_message_is_read_as_if_it_were_alone",),
+    ),
+    Mutant(
+        "schema-looked-for-anew",
+        "a replay asks the registry again for a schema that its batch did not find",
+        "onlyonce/sources/kafka/kafka_schemas.py",
+        Replace("_part", "_fact(part, number) in facts", "None in facts"),
+        tests=("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
+        spark=True,
+    ),
+    Mutant(
+        "values-9-towards-1970",
+        "nanoseconds before 1970 are cut off",
+        "onlyonce/sources/files/microseconds.py",
+        Replace(
+            "without_nanoseconds",
+            "np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), NANOSECONDS)",
+            "np.trunc(array.cast(pa.int64()).fill_null(0).to_numpy() / NANOSECONDS).astype(np.int64)",
+        ),
+        tests=("tests/unit/sources/test_typed_files.py::test_types_fit_without_loss_or_the_file_is_refused",),
+    ),
+    Mutant(
+        "values-3-inode-without-birth",
+        "a growing file in a deleted file's inode is taken for that file",
+        "onlyonce/sources/files/file_identity.py",
+        Replace("_born", "statx is None", "statx is not None"),
+        tests=("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
+    ),
+    Mutant(
+        "shared-values-at-once",
+        "rows that share a large value are written out as they come",
+        "onlyonce/sources/files/row_sizes.py",
+        Replace("groups", "AT_ONCE", "1 << 62"),
+        tests=(
+            "tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",
+        ),
+    ),
+    Mutant(
+        "refused-in-blocks-only",
+        "a refused record is left out of blocks, and not of rows",
+        "onlyonce/sources/chosen.py",
+        Always("Chosen.of_rows", "not self.refused"),
+        tests=(
+            "tests/spark/receive/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "ids-of-any-source",
+        "two sources with ids of their own have one space of ids",
+        "onlyonce/sources/parse/plain_records.py",
+        Replace("Reader._identified", """
+            if self.salt:
+                firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+        """, """
+            if False:
+                firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+        """),
+        tests=(
+            "tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",
+        ),
+    ),
+    Mutant(
+        "any-table-of-that-path",
+        "a table that was made again under its path is read on as the old one",
+        "onlyonce/sources/tables/table_log.py",
+        Never("_check_same", "there.table_id not in (None, table_id)"),
+        tests=(TABLES + "log.py::test_what_would_lose_rows_is_refused[_made_again-is another table than the one]",),
+    ),
+    Mutant(
+        "look-behind-the-next",
+        "a look at a table begins one version too late",
+        "onlyonce/sources/tables/table_entries.py",
+        Replace(
+            "read_until",
+            'Read(mark["table"], until, mark["at"], number + 1, seen_at)',
+            'Read(mark["table"], until + 1, mark["at"], number + 1, seen_at)',
+        ),
+        tests=("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",),
+        spark=True,
+    ),
+    Mutant(
+        "page-with-the-refused",
+        "what lies on one page with a version that is refused is never read",
+        "onlyonce/sources/tables/table_log.py",
+        Delete("_Table.page", """
+            if found:
+                return found, version
+        """),
+        tests=(
+            TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version 2 deletes rows]",
+        ),
+    ),
+    Mutant(
+        "name-that-moved",
+        "a catalog's table that is elsewhere now is read on as if it were there",
+        "onlyonce/sources/tables/table_log.py",
+        Never("_check_same", "there.at not in (None, str(at))"),
+        tests=("tests/spark/sources/test_table_by_name.py::test_a_table_that_is_elsewhere_now_is_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "registry-read-in-part",
+        "a run takes the entries of the last commit only for all that came since its last look",
+        "onlyonce/sources/reading.py",
+        Replace(
+            "Reading._added",
+            "[file.path for said in since for file in log_entries.added_by(self._at, said)]",
+            "[file.path for said in since[-1:] for file in log_entries.added_by(self._at, said)]",
+        ),
+        tests=(READING + "test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once[source0]",),
+    ),
+    Mutant(
+        "registry-rewritten-in-silence",
+        "what a commit has taken out of a registry stays known",
+        "onlyonce/sources/reading.py",
+        Replace(
+            "Reading._added",
+            'before > now or any("remove" in action for said in since for action in said)',
+            "before > now",
+        ),
+        tests=(READING + "test_where_entries_went_or_files_were_written_again_a_run_reads_the_whole",),
+    ),
+    Mutant(
+        "object-by-its-key",
+        "an object is known by its key alone, whatever its ETag is",
+        "onlyonce/sources/files/object_listing.py",
+        Replace("_fresh", "is_known & (marks == _hashes([one.etag for one in entries]))", "is_known"),
+        tests=("tests/storage/test_object_inbox.py::test_an_object_is_known_by_its_key_and_its_etag[versitygw]",),
+    ),
+    Mutant(
+        "piece-of-another-place",
+        "a reader of an object takes the piece that it has for whatever it is asked for",
+        "onlyonce/sources/files/object_file.py",
+        Replace("ObjectFile._next", "0 <= skipped <= len(self._piece) - wanted", "self._piece"),
+        tests=(
+            "tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",
+        ),
+    ),
+    Mutant(
+        "rows-of-whatever-is-there",
+        "Parquet in an object is read by Arrow's own file system, which has no conditions",
+        "onlyonce/sources/files/parquet_files.py",
+        Replace("opened", "at.etag", "at.bytes < 0"),
+        tests=(
+            "tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[parquet-versitygw]",
+        ),
+    ),
+    Mutant(
+        "changed-is-damaged",
+        "an object that is replaced while it is counted counts as a damaged file",
+        "onlyonce/sources/files/typed_files.py",
+        Replace("counter.count", """
+            try:
+                look_through(at)
+                return sum(batch.num_rows for batch in read(Part(at, 0, None, 0, 0, shared)))
+            except (OnlyonceError, FileNotFoundError):
+                raise
+            except Damaged as error:
+                raise Damaged(f"the {pipeline.source.format} file does not fit the declaration: {error}") from error
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                raise _damaged(pipeline, error) from error
+            except Exception as error:  # the readers raise whatever a damaged byte leads them to
+                raise _damaged(pipeline, error) from error
+        """, """
+            try:
+                look_through(at)
+                return sum(batch.num_rows for batch in read(Part(at, 0, None, 0, 0, shared)))
+            except Damaged as error:
+                raise Damaged(f"the {pipeline.source.format} file does not fit the declaration: {error}") from error
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                raise _damaged(pipeline, error) from error
+            except Exception as error:  # the readers raise whatever a damaged byte leads them to
+                raise _damaged(pipeline, error) from error
+        """),
+        tests=(
+            "tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[avro-versitygw]",
+        ),
+    ),
+    Mutant(
+        "change-at-the-snapshot",
+        "a change at the place of the snapshot is as new as the snapshot's row",
+        "onlyonce/sources/kafka/kafka_changes.py",
+        Replace("_change", 'F.when(op == "r", F.lit("0")).otherwise', "F.lit"),
+        Replace("_change", 'F.lit("1")', '"1"'),
+        tests=("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
+        spark=True,
+    ),
+    Mutant(
+        "delete-by-its-row-alone",
+        "a delete without a row before it is invalid, though the message's key says which row went",
+        "onlyonce/sources/kafka/ranges.py",
+        Never("Ranges._messages", '"key" in source.registered'),
+        tests=("tests/spark/sources/test_changes.py::test_the_key_of_a_change_comes_from_the_key_of_its_message",),
+        spark=True,
+    ),
+    Mutant(
+        "unknown-without-end",
+        "a registry is asked for each id that a topic of other bytes names",
+        "onlyonce/sources/formats/schema_registry.py",
+        Replace("_missing", "most + 1", "None"),
+        tests=(
+            "tests/unit/sources/test_schema_registry.py::test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows",
+        ),
+    ),
+    Mutant(
+        "avro-row-by-row",
+        "the marks between Avro messages are compared one by one, in Python",
+        "onlyonce/sources/formats/avro_messages.py",
+        Replace(
+            "reader.read",
+            'not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py()',
+            'any(row["mark"] != mark for row in rows)',
+        ),
+        tests=("tests/unit/sources/test_message_formats.py::test_no_python_runs_for_each_avro_message",),
+    ),
+    Mutant(
+        "decimal-in-avro-by-a-double",
+        "a decimal of a change in Avro keeps the digits that a double has",
+        "onlyonce/sources/formats/avro_envelopes.py",
+        Replace("_plain", 'format(value, "f")', "repr(float(value))"),
+        tests=("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
+    ),
+)
