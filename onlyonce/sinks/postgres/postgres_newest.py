@@ -59,8 +59,8 @@ def stage(
     if deletes is not None:
         cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
         whole += [*keys, deletes]
-    columns = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
-    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(columns)))
+    alterations = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
+    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(alterations)))
 
 
 def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> None:

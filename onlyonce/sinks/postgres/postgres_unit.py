@@ -198,7 +198,8 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     if updates and not (work.newest_by or later) and cursor.rowcount != arrived:
         written = cursor.rowcount
         cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
-        _refuse_dropped(work, cursor.fetchone()[0], written)
+        [(keys,)] = cursor.fetchall()
+        _refuse_dropped(work, keys, written)
     passing("postgres-unit-after-rows")
 
 
