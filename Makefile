@@ -112,13 +112,13 @@ $(MADE)/uv: Makefile
 	@echo "env: uv $(UV_VERSION), by $$(cat $(MADE)/python)"
 	@$(UV) --version 2>/dev/null | grep -qF "uv $(UV_VERSION) " || { \
 		"$$(cat $(MADE)/python)" -m venv --clear .venv/.uv && \
-		.venv/.uv/bin/pip install --quiet "uv==$(UV_VERSION)"; }
+		.venv/.uv/bin/pip install --quiet --retries 10 "uv==$(UV_VERSION)"; }
 	@[ -x $(BIN)/python ] || $(UV) venv --quiet --allow-existing --python "$$(cat $(MADE)/python)" .venv
 	@touch $@
 
 $(MADE)/packages: requirements.lock | $(MADE)/uv
 	@echo "env: packages of requirements.lock"
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@for attempt in 1 2 3; do $(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock && exit 0; done; exit 1
 	@touch $@
 
 $(MADE)/onlyonce: $(MADE)/packages pyproject.toml

@@ -4,10 +4,10 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
+    onlyonce.releases, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox,
     onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups, onlyonce.rejected CASCADE;
 DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources,
-    onlyonce.outputs, onlyonce.state, onlyonce.inputs, onlyonce.reasons CASCADE;
+    onlyonce.outputs, onlyonce.state, onlyonce.inputs, onlyonce.reasons, onlyonce.formats CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -55,9 +55,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch,
        b.unknown_fields, b.in_time, b.late, b.rejected, b.written_again, b.units_removed,
        b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
        b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
-       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.source_to->>'source' AS source, b.begun_at, b.committed_at,
-       -- Deprecated: the names of 0.1, for one version.
-       b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
+       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.source_to->>'source' AS source, b.begun_at, b.committed_at
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, the event times that windows were judged by, what became of its records.';
@@ -124,8 +122,7 @@ CREATE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
-       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain, u.snapshot_id,
-       coalesce(f.output, l.query) AS output -- Deprecated: the name of 0.1, for one version.
+       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain, u.snapshot_id
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
@@ -158,8 +155,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
        NULL::bigint AS rejected,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
            AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once' OR b.batch_id <= coalesce(s.upto, -1)
-                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved,
-       l.query AS stage, b.read AS "in" -- Deprecated: the names of 0.1, for one version.
+                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (lineage)
@@ -172,7 +168,7 @@ WHERE l.query = 'receive'
 UNION ALL
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late, b.rejected,
        b.state = 'committed' AND (b.batch_id <= coalesce(s.upto, -1)
-                                  OR (b.in_time, b.late, coalesce(b.rejected, 0)) = (w.in_time, w.late, w.rejected)), l.query, NULL
+                                  OR (b.in_time, b.late, coalesce(b.rejected, 0)) = (w.in_time, w.late, w.rejected))
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (lineage)
@@ -354,8 +350,7 @@ COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brough
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
-       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location,
-       m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.1, for one version.
+       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
@@ -409,8 +404,7 @@ COMMENT ON COLUMN onlyonce.reasons.last_event_time IS 'of the newest';
 
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
-       'data/' || instance || '/events' AS location,
-       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
+       'data/' || instance || '/events' AS location
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
 COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
 COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
@@ -425,8 +419,7 @@ COMMENT ON COLUMN onlyonce.invalid.location IS 'the Delta table with the rows, u
 
 CREATE VIEW onlyonce.remnant AS
 SELECT pipeline, instance, lineage, batch, remnant, run_id, committed_at,
-       'data/' || instance || '/events' AS location,
-       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
+       'data/' || instance || '/events' AS location
 FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
 COMMENT ON VIEW onlyonce.remnant IS 'Records from before the dedup horizon, by batch. `onlyonce remnant` shows the rows.';
 COMMENT ON COLUMN onlyonce.remnant.pipeline IS 'the declared pipeline';
@@ -440,8 +433,7 @@ COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, u
 
 CREATE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
-       f.asked_by -- Deprecated: the name of 0.1, for one version.
+       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
@@ -468,8 +460,7 @@ COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.closes AS
 SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide AS max_event_time, c.ended AS ended_event_time,
-       c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at,
-       c.tide, c.ended, c.silent_tide, c.silent_clock -- Deprecated: the names of 0.1, for one version.
+       c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
@@ -606,8 +597,7 @@ aged AS (
 SELECT aged.pipeline, aged.instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY aged.instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness, s.idle, s.holds_watermark,
-       tide -- Deprecated: the name of 0.1, for one version.
+       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness, s.idle, s.holds_watermark
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late
 LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
@@ -686,8 +676,7 @@ COMMENT ON COLUMN onlyonce.state.memory_bytes IS 'what the stores hold in memory
 COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was told';
 
 CREATE VIEW onlyonce.declarations AS
-SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,
-       d.hash -- Deprecated: the name of 0.1, for one version.
+SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at
 FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
 COMMENT ON COLUMN onlyonce.declarations.pipeline IS 'the declared pipeline';
@@ -796,8 +785,7 @@ SELECT p.pipeline, r.instance, r.attempt,
             THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
             WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
        r.driver, r.run_id, r.every AS poll_interval, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
-       r.exit_code, r.why AS error, r.down AS failed_outputs,
-       r.every, r.why, r.down -- Deprecated: the names of 0.1, for one version.
+       r.exit_code, r.why AS error, r.down AS failed_outputs
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
 COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
 COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
@@ -818,8 +806,7 @@ COMMENT ON COLUMN onlyonce.long_runs.error IS 'the error that it ended with';
 COMMENT ON COLUMN onlyonce.long_runs.failed_outputs IS 'the outputs that stand still, each with its error; the others are up';
 
 CREATE VIEW onlyonce.alerts AS
-SELECT kind, subject, what, raised_at, told_at AS notified_at,
-       told_at -- Deprecated: the name of 0.1, for one version.
+SELECT kind, subject, what, raised_at, told_at AS notified_at
 FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
 COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, near horizon';
@@ -831,7 +818,7 @@ COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
        o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key,
-       coalesce(o.insert_id, CAST(md5(o.unit || '/' || o.seq || '@' || o.life) AS uuid)) AS insert_id,
+       CAST(md5(o.unit || '/' || o.seq || '@' || o.life) AS uuid) AS insert_id,
        o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
@@ -907,8 +894,7 @@ COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no 
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
 CREATE VIEW onlyonce.findings AS
-SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix,
-       f."where" -- Deprecated: the name of 0.1, for one version.
+SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
 COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG onlyonce_audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
@@ -932,48 +918,12 @@ COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had end
 COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
 COMMENT ON COLUMN onlyonce.driver_runs.error IS 'by which error';
 
--- Deprecated since 0.2, and gone with 0.3: names of views and columns that are other words now. A view that kept its name
--- has the old columns as its last ones.
-CREATE VIEW onlyonce.catalog AS SELECT * FROM onlyonce.record_ids;
-COMMENT ON VIEW onlyonce.catalog IS 'Deprecated: the old name of record_ids.';
-CREATE VIEW onlyonce.files AS SELECT * FROM onlyonce.output_files;
-COMMENT ON VIEW onlyonce.files IS 'Deprecated: the old name of output_files.';
-COMMENT ON COLUMN onlyonce.batches.batch_id IS 'deprecated: batch';
-COMMENT ON COLUMN onlyonce.batches.source_from IS 'deprecated: start_offset';
-COMMENT ON COLUMN onlyonce.batches.source_to IS 'deprecated: end_offset';
-COMMENT ON COLUMN onlyonce.batches."in" IS 'deprecated: records_in';
-COMMENT ON COLUMN onlyonce.batches.tide IS 'deprecated: max_event_time';
-COMMENT ON COLUMN onlyonce.batches.ended IS 'deprecated: ended_event_time';
-COMMENT ON COLUMN onlyonce.batches.silent_tide IS 'deprecated: idle_event_time';
-COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'deprecated: idle_clock';
-COMMENT ON COLUMN onlyonce.batches.tide_after IS 'deprecated: max_event_time_after';
-COMMENT ON COLUMN onlyonce.commits.output IS 'deprecated: query';
-COMMENT ON COLUMN onlyonce.conservation.stage IS 'deprecated: query';
-COMMENT ON COLUMN onlyonce.conservation."in" IS 'deprecated: records_in';
-COMMENT ON COLUMN onlyonce.late.tide IS 'deprecated: max_event_time';
-COMMENT ON COLUMN onlyonce.late.rows_are_in IS 'deprecated: location';
-COMMENT ON COLUMN onlyonce.invalid.rows_are_in IS 'deprecated: location';
-COMMENT ON COLUMN onlyonce.remnant.rows_are_in IS 'deprecated: location';
-COMMENT ON COLUMN onlyonce.backfills.asked_by IS 'deprecated: triggered_by';
-COMMENT ON COLUMN onlyonce.closes.tide IS 'deprecated: max_event_time';
-COMMENT ON COLUMN onlyonce.closes.ended IS 'deprecated: ended_event_time';
-COMMENT ON COLUMN onlyonce.closes.silent_tide IS 'deprecated: idle_event_time';
-COMMENT ON COLUMN onlyonce.closes.silent_clock IS 'deprecated: idle_clock';
-COMMENT ON COLUMN onlyonce.lag.tide IS 'deprecated: max_event_time';
-COMMENT ON COLUMN onlyonce.declarations.hash IS 'deprecated: declaration_hash';
-COMMENT ON COLUMN onlyonce.long_runs.every IS 'deprecated: poll_interval';
-COMMENT ON COLUMN onlyonce.long_runs.why IS 'deprecated: error';
-COMMENT ON COLUMN onlyonce.long_runs.down IS 'deprecated: failed_outputs';
-COMMENT ON COLUMN onlyonce.alerts.told_at IS 'deprecated: notified_at';
-COMMENT ON COLUMN onlyonce.findings."where" IS 'deprecated: subject';
-DO $$
-DECLARE c record;
-BEGIN
-    FOR c IN SELECT table_name, column_name FROM information_schema.columns
-             WHERE table_schema = 'onlyonce' AND table_name IN ('catalog', 'files') LOOP
-        EXECUTE format('COMMENT ON COLUMN onlyonce.%I.%I IS %L', c.table_name, c.column_name, 'deprecated, as its view');
-    END LOOP;
-END $$;
+CREATE VIEW onlyonce.formats AS
+SELECT part, format, made_at FROM onlyonce_private.formats;
+COMMENT ON VIEW onlyonce.formats IS 'The format in which the tables behind the views were made. A version of onlyonce that needs another one refuses this database.';
+COMMENT ON COLUMN onlyonce.formats.part IS 'authority: epochs and units; platform: the log';
+COMMENT ON COLUMN onlyonce.formats.format IS 'its name';
+COMMENT ON COLUMN onlyonce.formats.made_at IS 'when the tables were made';
 
 DO $$
 BEGIN

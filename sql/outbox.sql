@@ -24,7 +24,7 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 WITH near AS MATERIALIZED (
     SELECT * FROM (
         SELECT first.*, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM (
-            SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, unanswered, due_at FROM onlyonce_private.outbox
+            SELECT row_no, unit, seq, life, key, payload, attempts, unanswered, due_at FROM onlyonce_private.outbox
             WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
             ORDER BY row_no LIMIT :most) first) s
     WHERE s.before < :bytes),
@@ -39,7 +39,7 @@ judged AS (
     SELECT near.*, coalesce(due_at <= clock_timestamp(), true) AND coalesce(key NOT IN (SELECT key FROM blocked), true) AS may
     FROM near)
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
-       CAST(coalesce(insert_id, CAST(md5(unit || '/' || seq || '@' || life) AS uuid)) AS text) AS insert_id, attempts, unanswered, may
+       CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id, attempts, unanswered, may
 FROM judged ORDER BY row_no
 
 -- begin --

@@ -33,7 +33,7 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- rows --
 -- The rows of a unit after a place, in order, as many as fit into so many bytes, and one at least.
-SELECT row_no, unit, seq, CAST(life AS text) AS life, key, payload, CAST(coalesce(insert_id, CAST(md5(unit || '/' || seq || '@' || life) AS uuid)) AS text) AS insert_id,
+SELECT row_no, unit, seq, CAST(life AS text) AS life, key, payload, CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id,
        attempts
 FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
       FROM (SELECT * FROM onlyonce_private.outbox WHERE unit = :unit AND seq > :after ORDER BY seq LIMIT :most) page) sized

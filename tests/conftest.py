@@ -12,9 +12,10 @@ from xdist.scheduler import LoadFileScheduling
 
 from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
-from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
+from tests.fault import ledger
+from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers
-from tests.support import jvm
+from tests.support import jvm, needed
 from tests.support import mariadb as mariadbs
 from tests.support.platform import Platform, Server
 from tests.support.shared_server import SharedServer
@@ -36,6 +37,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     return _Files(config, log)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
+    """Write the ledger of faulted runs. After pytest's own summary, name the parts that this machine lacks."""
+    yield
+    ledger.pytest_terminal_summary(terminalreporter)
+    needed.summarize(terminalreporter)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[SharedServer]:
     """A real PostgreSQL of the session's own; every platform has a database of its own on it."""
@@ -53,7 +62,7 @@ def server() -> Iterator[SharedServer]:
 def mariadb() -> Iterator[mariadbs.MariaDB]:
     """A real MariaDB of the session's own; each test has a database of its own on it. Skipped where the machine has none."""
     if mariadbs.SERVER is None:
-        pytest.skip(mariadbs.MISSING)
+        needed.missing(mariadbs.MISSING)
     with mariadbs.server() as started:
         yield started
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File  # noqa: E402
 
-from docs.generate import commands, diagrams, views  # noqa: E402
+from docs.generate import commands, diagrams, values, views  # noqa: E402
 
 SECTIONS = {"How to": "how-to", "Reference": "reference", "Explanation": "explanation"}
 PROTOCOL = "explanation/protocol.md"
@@ -29,6 +29,7 @@ FIRST = {
         "change-a-pipeline",
         "stuck",
         "backup-restore-upgrade",
+        "start-over",
     ],
     "reference": [
         "commands",
@@ -55,6 +56,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     views_page = views.page((ROOT / "sql" / "inspect.sql").read_text())
     files.append(File.generated(config, "reference/views.md", content=views_page))
+    files.append(File.generated(config, "reference/values.md", content=values.page()))
     files.append(File.generated(config, "reference/cli.md", content=commands.page(typer.main.get_command(app))))
     for picture in (ROOT / "onlyonce" / "airflow" / "page" / "screenshots").glob("*.png"):
         files.append(File.generated(config, f"img/{picture.name}", abs_src_path=str(picture)))
@@ -92,7 +94,7 @@ def _pages(nav: list[Any]) -> str:
 
 
 def _title(page: str) -> str:
-    titles = {"reference/views.md": "Views", "reference/cli.md": "Command line", PROTOCOL: "The protocol"}
+    titles = {"reference/views.md": "Views", "reference/cli.md": "Command line", "reference/values.md": "Values", PROTOCOL: "The protocol"}
     return titles.get(page) or (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
 
 

@@ -25,11 +25,9 @@ def commented(sql: str) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def page(sql: str) -> str:
-    """The page, from the text of inspect.sql. Old names of views are not on it; old names of columns say so."""
+    """Return the page, from the text of inspect.sql."""
     parts = [HEAD]
     for view, (text, columns) in sorted(commented(sql).items()):
-        if text.startswith("Deprecated"):
-            continue
         rows = [f"| `{column}` | {_cell(meaning)} |" for column, meaning in columns.items()]
         parts += [f"## {view}\n", f"{text}\n", "| column | is |\n|---|---|", *rows, ""]
     return "\n".join(parts)

@@ -31,12 +31,19 @@ T = TypeVar("T")
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
-OPTIONS = {"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}
+OPTIONS = {
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "10min",
+    "statement_timeout": "0",
+    "timezone": "UTC",
+}
 """A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 NAME = 63
 """Of a session's name PostgreSQL keeps so many bytes."""
 SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
-OF_TRANSACTION = "; ".join([*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"])
+OF_TRANSACTION = "; ".join(
+    [*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"]
+)
 """None of these reads a row, so the transaction may still choose its isolation level."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 

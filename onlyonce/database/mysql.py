@@ -30,7 +30,28 @@ SESSION = (
     "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO'"
 )
 """Strict, whatever the server's own mode: a value that does not fit is an error, never cut or rounded into the range."""
-AWAY = {1040, 1053, 1205, 1213, 1317, 1927, 2003, 2006, 2013, 2014, 2055, 1021, 1037, 1041, 1290, 1836, 3024, 4031, 1969, 1792}
+AWAY = {
+    1040,
+    1053,
+    1205,
+    1213,
+    1317,
+    1927,
+    2003,
+    2006,
+    2013,
+    2014,
+    2055,
+    1021,
+    1037,
+    1041,
+    1290,
+    1836,
+    3024,
+    4031,
+    1969,
+    1792,
+}
 """Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; the server reads only for now."""
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
 OLDEST = {True: (10, 6), False: (8, 0, 16)}
@@ -143,7 +164,9 @@ def _enter(raw: Any, number: int, epoch: int) -> None:
     try:
         with raw.cursor() as cursor:
             cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))
-            cursor.execute(queries(f"{DIALECT}/lineages")["add_session"], {"name": name, "number": number, "epoch": epoch})
+            cursor.execute(
+                queries(f"{DIALECT}/lineages")["add_session"], {"name": name, "number": number, "epoch": epoch}
+            )
         raw.commit()
     except raw.Error as error:
         raise OperationalError("a session's name", (), error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onlyonce.model.errors import Refused
 
 DEFAULT = 1 << 24
-"""In bytes. More than the largest message of Pub/Sub takes, landed; Spark's parser gives up at a text of 20 MB anyway."""
+"""In bytes. More than the largest message of Pub/Sub takes, landed."""
 MOST = 1 << 28
 """A JVM holds a record some times over."""
 BEGINNING = 1 << 10

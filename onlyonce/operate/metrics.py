@@ -68,7 +68,6 @@ METRICS = [
     Metric("onlyonce.last_batch", "gauge", "", "stages", _one("last_batch"), "The highest committed batch id"),
     Metric("onlyonce.last_commit.time", "gauge", "s", "stages", _one("last_commit"), "When it was committed, since 1970"),
     Metric("onlyonce.max_event_time", "gauge", "s", "stages", _one("max_event_time"), "The largest event time of what is committed"),
-    Metric("onlyonce.tide.time", "gauge", "s", "stages", _one("max_event_time"), "Deprecated: the old name of onlyonce.max_event_time"),
     Metric("onlyonce.watermark.time", "gauge", "s", "stages", _one("watermark"), "The max event time less the output's allowed lateness"),
     Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the max event time"),
     Metric("onlyonce.system_lag", "gauge", "s", "stages", _one("system_lag"), "The age of the oldest input that waits"),

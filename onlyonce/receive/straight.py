@@ -1,7 +1,7 @@
 """The files of a batch in which each record is kept or invalid by itself: the task that reads plain lines writes them.
 
 Nothing brings records together, so they need not wait for another task. Lines that are not plain are left in files of the attempt's own (`block_files`), and a second
-job has Spark's parser read them. A task that is tried again writes under other names; the driver is told the names of one attempt of each task, and commits those.
+job has the table's reader read them. A task that is tried again writes under other names; the driver is told the names of one attempt of each task, and commits those.
 
 Who calls it: `batch_files`. Errors: those of the source and of the task.
 """

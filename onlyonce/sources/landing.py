@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onlyonce.declare.sources.sources import LARGEST_MESSAGE, PubSub
+from onlyonce.model.values import conversions
+from onlyonce.model.values.conversions import Number
 
 NO_OBJECT = "not a JSON object: "
 
@@ -30,10 +32,10 @@ class Message:
 def line(message: Message, source: PubSub) -> str:
     """The line of a landed file for one message, without its end. No errors, whatever the payload is.
 
-    The id is added last, since of two fields of one name Spark's parser takes the last: a payload can't give itself
-    another id. Without the attribute (or with an empty one) it is null, so the record is invalid.
+    The id is added last. A field of its name is taken out of the payload, so a payload can't give itself another id. Without the
+    attribute (or with an empty one) it is null, so the record is invalid.
     """
-    text = _object(message.data)
+    text = _object(message.data, source.id_column)
     if text is None:
         return NO_OBJECT + _json(_whole(message))
     attribute = source.record_id_attribute
@@ -43,11 +45,14 @@ def line(message: Message, source: PubSub) -> str:
     return f"{rest}{comma}{_json(source.id_column)}:{_json(value)}}}"
 
 
-def _object(data: bytes) -> str | None:
-    """The payload as one line of text, if it is a JSON object. What else is wrong with it, receive finds."""
+def _object(data: bytes, id_column: str) -> str | None:
+    """The payload as one line of text without the field of the id, if it is a JSON object. What else is wrong with it, receive finds."""
     try:
         text = data.decode("utf-8-sig")
-        found = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+        found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=Number)
+        if isinstance(found, dict) and id_column in found:
+            del found[id_column]
+            text = conversions.text(found).encode().decode()  # half of a surrogate pair is no character
     except (ValueError, RecursionError):
         return None
     # An end of line is white space here: inside a text it would have been refused.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 from onlyonce.local.standalone.airflow_api import AirflowApi
+from tests.support import needed
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -34,9 +34,7 @@ def run(api: AirflowApi) -> str:
 def page(api: AirflowApi) -> Iterator[Any]:
     """A browser's page, logged in. Skipped where there is no Chromium."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if not found:
-        pytest.skip("no Chromium on this machine")
+    found = needed.browser()
     api.dags()  # which logs in
     token = api._client.headers["Authorization"].removeprefix("Bearer ")
     with sync_api.sync_playwright() as playwright:

@@ -70,21 +70,21 @@ def urls(admin: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
 def test_a_new_server_gets_all_that_the_others_need(urls: dict[str, str], home: Path) -> None:
     """Roles with the passwords of the URLs, both databases with their tables, and the UI's password; twice is once."""
     assert setup.main() == 0
-    assert ask(urls["writer"], "SELECT count(*) > 5 FROM onlyonce_private.migrations") == [(True,)]
+    assert ask(urls["writer"], "SELECT count(*) = 2 FROM onlyonce_private.formats") == [(True,)]
     assert ask(urls["airflow"], "SELECT count(*) FROM alembic_version") == [(1,)]
     password = home / "airflow" / "passwords"
     assert json.loads(password.read_text()) == {"admin": "of the UI"}
     assert stat.S_IMODE(password.stat().st_mode) == 0o600
-    before = ask(urls["writer"], "SELECT name, applied_at FROM onlyonce_private.migrations ORDER BY name")
+    before = ask(urls["writer"], "SELECT part, made_at FROM onlyonce_private.formats ORDER BY part")
     assert setup.main() == 0
-    assert ask(urls["writer"], "SELECT name, applied_at FROM onlyonce_private.migrations ORDER BY name") == before
+    assert ask(urls["writer"], "SELECT part, made_at FROM onlyonce_private.formats ORDER BY part") == before
 
 
 def test_each_role_may_what_it_is_for(urls: dict[str, str]) -> None:
     """The reader sees the views and writes nothing; Airflow and the platform don't enter each other's database."""
     assert setup.main() == 0
     assert ask(urls["reader"], "SELECT count(*) FROM onlyonce.batches") == [(0,)]
-    for statement in ("SELECT * FROM onlyonce_private.migrations", "CREATE TABLE mine (n int)"):
+    for statement in ("SELECT * FROM onlyonce_private.formats", "CREATE TABLE mine (n int)"):
         with pytest.raises(psycopg2.Error):
             ask(urls["reader"], statement)
     for stranger in (
@@ -118,11 +118,12 @@ def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
         asyncio.run(answer(waits.replace("prefer", "require")))
 
 
-def test_a_database_of_a_newer_version_is_refused(urls: dict[str, str]) -> None:
-    """The way back from an upgrade is the backup: an older version stops here, before anything of it starts."""
+def test_a_database_of_another_format_is_refused(urls: dict[str, str]) -> None:
+    """Before anything of this version starts."""
     assert setup.main() == 0
-    ask(urls["writer"], "INSERT INTO onlyonce_private.migrations (name, checksum) VALUES ('platform/9999_later', 'x')")
+    made = ask(urls["writer"], "SELECT DISTINCT format FROM onlyonce_private.formats")[0][0]
+    ask(urls["writer"], "UPDATE onlyonce_private.formats SET format = 'another'")
     try:
         assert setup.main() == 64
     finally:
-        ask(settings.database_url(), "DELETE FROM onlyonce_private.migrations WHERE name = 'platform/9999_later'")
+        ask(settings.database_url(), f"UPDATE onlyonce_private.formats SET format = '{made}'")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from onlyonce.database import formats
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -37,13 +39,13 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
 
 def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
     """As executors do that get the wheel by `--py-files`."""
-    asked = "from onlyonce import Pipeline; from onlyonce.database.migrate import migrations; print(len(migrations('platform')))"
+    asked = "from onlyonce import Pipeline; from onlyonce.database import formats; print(formats.needed())"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {asked}"],
         cwd=wheel.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert int(done.stdout) == len(list((ROOT / "sql" / "migrations" / "platform").glob("*.sql")))
+    assert done.stdout.strip() == formats.needed()
 
 
 def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_only_the_wheel(

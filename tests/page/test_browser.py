@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +14,11 @@ from fastapi import FastAPI
 
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import Shop, events
+from tests.support import needed
 from tests.support.platform import free_port
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
     "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=3",
@@ -34,9 +33,7 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """The system's Chromium, without a window."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found:
-        pytest.skip(f"no Chromium on this machine (looked for {', '.join(BROWSERS)})")
+    found = needed.browser()
     with sync_api.sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         started = playwright.chromium.launch(executable_path=found, args=arguments)

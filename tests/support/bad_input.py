@@ -19,7 +19,8 @@ NO_ID = "record id column id is missing or null"
 NO_TIME = "event time at is missing or null"
 BEFORE_1970 = "before 1970"
 AHEAD = "ahead of the system time"
-NO_INSTANT = "a time of day without a date, or too large for seconds"
+NO_DOUBLE = "column weight is no double: "
+TWICE = "the field id twice"
 NOT_UTF8 = "not UTF-8"
 HALF = "half of a surrogate pair"
 NUL = "the sign U+0000"
@@ -73,10 +74,13 @@ LINES: dict[str, Line] = {
     "blank": Line(b"   ", "blank"),
     "empty": Line(b"", "blank"),
     "only a byte-order mark": Line(b"\xef\xbb\xbf", "blank"),
-    # More than an object: Spark's parser would take the first and forget the rest
+    # More than an object: a lenient parser would take the first and forget the rest
     "two objects": Line(record("one") + record("two"), MORE),
     "two objects and a comma": Line(record("three") + b"," + record("four"), MORE),
     "two spaced objects": Line(b'{"id" : "five", "at":"2026-01-01T00:00:00Z"} {"id" : "six"}', MORE),
+    "two objects, a bracket and a comma": Line(record("one of two") + b"],[" + record("two of two"), MORE),
+    "two objects and a bracket": Line(record("one of 2") + b"]" + record("two of 2"), MORE),
+    "a bracket, rubbish and a brace": Line(record("before") + b"]rubbish}", MORE),
     "rubbish behind": Line(record("behind") + b" rubbish", MORE),
     "a NUL behind": Line(record("nul behind") + b"\0", MORE),
     # Fields
@@ -86,7 +90,7 @@ LINES: dict[str, Line] = {
     "id in capitals": Line(b'{"ID":"x","at":"2026-01-01T00:00:00Z"}', NO_ID),
     "id of another type": kept(b'{"id":17,"at":"2026-01-01T00:00:00Z"}', "17"),
     "other fields null": kept(b'{"id":"nulls","shop":null,"at":"2026-01-01T00:00:00Z","cents":null}', "nulls"),
-    "a key twice: the last counts": kept(b'{"id":"first","id":"last","at":"2026-01-01T00:00:00Z"}', "last"),
+    "a key twice": Line(b'{"id":"first","id":"last","at":"2026-01-01T00:00:00Z"}', TWICE),
     "unknown field": kept(record("unknown", colour="red"), "unknown"),
     "unknown field with spaces": kept(b'{"id" : "spaced", "at":"2026-01-01T00:00:00Z", "x":1}', "spaced"),
     "our own names as fields": kept(record("ours", oo_corrupt="x", oo_reason="y"), "ours"),
@@ -96,9 +100,11 @@ LINES: dict[str, Line] = {
     "fraction for a whole number": Line(record("w3", cents=1.5), NO_LONG),
     "number out of range": Line(record("w4", cents=2**63), NO_LONG),
     "largest number": kept(record("w5", cents=2**63 - 1), "w5"),
-    "number of 2,000 digits": Line(record("w6", cents=int("1" * 2000)), NO_OBJECT),
-    "not a number": kept(b'{"id":"nan","at":"2026-01-01T00:00:00Z","weight":NaN}', "nan"),
-    "infinity": kept(b'{"id":"inf","at":"2026-01-01T00:00:00Z","weight":-Infinity}', "inf"),
+    "number of 2,000 digits": Line(record("w6", cents=int("1" * 2000)), NO_LONG),
+    "not a number": Line(b'{"id":"nan","at":"2026-01-01T00:00:00Z","weight":NaN}', NO_OBJECT),
+    "infinity": Line(b'{"id":"inf","at":"2026-01-01T00:00:00Z","weight":-Infinity}', NO_OBJECT),
+    "a number as large as infinity": Line(b'{"id":"1e999","at":"2026-01-01T00:00:00Z","weight":1e999}', NO_DOUBLE),
+    "an integer that a double can't hold": Line(record("w7", weight=2**53 + 1), NO_DOUBLE),
     "nested 900 deep": kept(b'{"id":"deep","at":"2026-01-01T00:00:00Z","x":' + b"[" * 900 + b"]" * 900 + b"}", "deep"),
     "nested 100,000 deep": Line(b'{"id":"deeper","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", NO_OBJECT),
     "a field of 1 MB": kept(record("1 MB", shop="x" * (1 << 20)), "1 MB"),
@@ -131,21 +137,21 @@ LINES: dict[str, Line] = {
     "a second before 1970, as a number": timed("t25", -1, BEFORE_1970),
     "the first instant of 1970": timed("t26", "1970-01-01T00:00:00Z", _at(1970, 1, 1)),
     "year 9999": timed("t6", "9999-12-31T00:00:00Z", AHEAD),
-    "year 10000": timed("t7", "+10000-01-01T00:00:00Z", AHEAD),
+    "year 10000": timed("t7", "+10000-01-01T00:00:00Z", NO_TIMESTAMP),
     "without a zone: UTC": timed("t8", "2026-01-01T00:00:00", MIDNIGHT),
     "with another zone": timed("t9", "2026-01-01T02:00:00+02:00", MIDNIGHT),
     "only a date": timed("t10", "2026-01-02", _at(2026, 1, 2)),
-    "only a time: would be today's": timed("t11", "12:00:00", NO_INSTANT),
-    "only a time, with T": timed("t12", "T12:00:00Z", NO_INSTANT),
+    "only a time: would be today's": timed("t11", "12:00:00", NO_TIMESTAMP),
+    "only a time, with T": timed("t12", "T12:00:00Z", NO_TIMESTAMP),
     "the hour that summer time skips, without a zone": timed("t13", "2026-03-29T02:30:00", _at(2026, 3, 29, 2, 30)),
     "the hour that it skips, with its offset": timed("t14", "2026-03-29T02:30:00+01:00", _at(2026, 3, 29, 1, 30)),
-    "the hour that it skips, with the region": timed("t15", "2026-03-29T02:30:00 Europe/Berlin", _at(2026, 3, 29, 1, 30)),
-    "the hour that comes twice": timed("t16", "2026-10-25T02:30:00 Europe/Berlin", _at(2026, 10, 25, 0, 30)),
+    "the hour that it skips, with the region": timed("t15", "2026-03-29T02:30:00 Europe/Berlin", NO_TIMESTAMP),
+    "a name of a zone": timed("t16", "2026-10-25T02:30:00 BST", NO_TIMESTAMP),
     "leap second": timed("t17", "2026-06-30T23:59:60Z", NO_TIMESTAMP),
     "30 February": timed("t18", "2026-02-30T00:00:00Z", NO_TIMESTAMP),
     "nanoseconds: cut": timed("t19", "2026-01-01T00:00:00.123456789Z", _at(2026, 1, 1, 0, 0, 0, 123456)),
     "seconds since 1970": timed("t20", 1767225600, MIDNIGHT),
-    "milliseconds since 1970": timed("t21", 1767225600000, NO_INSTANT),
-    "microseconds since 1970: would overflow": timed("t22", 1767225600000000, NO_INSTANT),
+    "milliseconds since 1970": timed("t21", 1767225600000, NO_TIMESTAMP),
+    "microseconds since 1970: would overflow": timed("t22", 1767225600000000, NO_TIMESTAMP),
     "a nested field of the event time's name": kept(record("t23", x={"at": "12:00"}), "t23"),
 }  # fmt: skip

@@ -21,7 +21,7 @@ def built(source: Path, why: str, package: str = ".") -> Path:
     """The program of a folder, or of a package that its go.mod names, built if its sources are new. Skips without Go; `why` says what it is needed for."""
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
-        missing(f"there is no Go on this machine: {why}")
+        missing(f"no Go: {why}")
     content = b"".join(file.read_bytes() for pattern in SOURCES for file in sorted(source.glob(pattern)))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
     program = cache / f"{source.name}-{hashlib.sha256(content).hexdigest()[:16]}"

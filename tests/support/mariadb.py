@@ -1,6 +1,6 @@
 """The MariaDB that the tests of a session share, in a folder of its own; it hands out databases.
 
-Debian has it as `mariadb-server`; `.ci/run` installs it. Where it is missing, the tests that need it are skipped, with the reason.
+Debian has it as `mariadb-server`; `.ci/run` installs it. Without it the tests that need it are skipped, with the reason; they fail in CI (`needed.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onlyonce.local.processes import wait_until
 from onlyonce.testing.crashtest.scratch import free_port
 
 SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/libexec")
-MISSING = "no MariaDB on this machine: apt-get install mariadb-server"
+MISSING = "no MariaDB: apt-get install mariadb-server"
 PATIENCE = 60.0
 PLAIN = ["--innodb-use-native-aio=OFF", "--innodb-log-file-size=16M"]
 """A machine has only so many requests of the kernel's own asynchronous I/O for all servers on it."""

@@ -37,7 +37,9 @@ def would_recompute(asked: Asked, declared: Declared = SETTING) -> Report:
     pipeline = declared.one(asked.pipeline)
     span = backfill.Span.of(backfill.moment(asked.start), backfill.moment(asked.stop))
     backfill.migrate(database.url)
-    report: Report = backfill.dry_run(database, pipeline, backfill.chosen(pipeline, asked.output), span, asked.lookups or "then")
+    report: Report = backfill.dry_run(
+        database, pipeline, backfill.chosen(pipeline, asked.output), span, asked.lookups or "then"
+    )
     return report
 
 

@@ -43,7 +43,9 @@ def of(pipeline: Pipeline) -> Any:
 def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
     """Where it reads and where its outputs write. Pure but for the home's folder."""
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
-    return [place for view in views for place in _source(view)], [place for output in pipeline.outputs for place in _sink(pipeline, output)]
+    return [place for view in views for place in _source(view)], [
+        place for output in pipeline.outputs for place in _sink(pipeline, output)
+    ]
 
 
 def _source(pipeline: Pipeline) -> list[Place]:

@@ -6,7 +6,6 @@ Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyo
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -18,12 +17,10 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 CONNECTION = "onlyonce_db"
-OLD_CONNECTION = "onlyonce"
 STORE = "onlyonce_store"
 """A connection of the type aws. Without it the variables of the worker hold, or the role of its machine."""
 OF_STORE = {"aws_session_token": "AWS_SESSION_TOKEN", "region_name": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL"}
 """What its extra may have, and the variable that says it."""
-log = logging.getLogger(__name__)
 
 
 class Database(Protocol):
@@ -78,7 +75,7 @@ def keys_of(store: Database) -> dict[str, str]:
 
 
 def database_variables() -> dict[str, str]:
-    """ONLYONCE_DATABASE_URL from the Airflow connection `onlyonce_db`; by its old name, `onlyonce`, it is still found.
+    """ONLYONCE_DATABASE_URL from the Airflow connection `onlyonce_db`.
 
     Empty when there is no such connection: the job then inherits the variable, or finds the URL in the
     platform's folder. From now on the password is masked in the task's log.
@@ -93,15 +90,11 @@ def database_variables() -> dict[str, str]:
 
 
 def _connection() -> Database | None:
-    for name in (CONNECTION, OLD_CONNECTION):
-        try:
-            found: Database = Connection.get(name)
-        except AirflowNotFoundException:
-            continue
-        if name == OLD_CONNECTION:
-            log.warning("the connection %r is deprecated: name it %r", OLD_CONNECTION, CONNECTION)
-        return found
-    return None
+    try:
+        found: Database = Connection.get(CONNECTION)
+    except AirflowNotFoundException:
+        return None
+    return found
 
 
 def database_url() -> str:

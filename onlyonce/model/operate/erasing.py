@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.values import conversions
+from onlyonce.model.values.conversions import Number
 
 COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte")
 """The types of columns whose values have one text, in `events` as in a line of input."""
@@ -39,7 +41,7 @@ class Condition:
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         """Whether a record, with values as JSON has them, is meant."""
-        return all(name in record and _text(record[name]) == value for name, value in self.values.items())
+        return all(name in record and conversions.text(record[name]) == value for name, value in self.values.items())
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
         """Whether a line of input is meant: of JSON, or with `columns` of CSV. A line that can't be parsed is, if it gives the columns these values."""
@@ -49,7 +51,7 @@ class Condition:
                 return self.fits(dict(zip(columns, fields, strict=True)))
             return all(value in fields for value in self.values.values())
         try:
-            found = json.loads(line)
+            found = json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)
         except ValueError:
             found = None
         if isinstance(found, dict):
@@ -83,7 +85,3 @@ def _refused(what: str, types: Mapping[str, str]) -> Refused:
         data="nothing was changed",
         hint=f"write it as \"user = 'u17'\" or \"shop = 'x' AND number = 5\", of columns of text or whole numbers: {known}",
     )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -1,36 +1,15 @@
 """Recognises plain lines by regular expressions. A plain line is a flat JSON object of declared keys, with nothing unusual in it.
 
-`exact` matches lines that Arrow may read instead of Spark's parser; it exists where all declared types have an exact form. `pattern`
-matches lines that Spark's parser reads and that need no further check. Java and Python read `pattern` alike. Its repetitions are
-possessive, so matching takes time in proportion to the line and no stack. RE2, which runs `exact`, does so with any expression.
+`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/model/values`). It exists if all declared types have an exact
+form. RE2, which runs it, takes time in proportion to the line with any expression.
 `layout` is what lines have alike that one program has written: with it a block of them is read without an expression for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-TEXT = r'"[^"\\]*+"'
-"""No escape. Kept to a class without ranges, which costs Java less than half."""
-SCALAR = rf"(?:{TEXT}|[-+.0-9eE]++|true|false|null)"
-"""What else is wrong with a number Spark's parser says."""
-TIME = r'(?:"[0-9]{4}-[^"\\]*+"|-?[0-9]{1,12}(?:\.[0-9]*+)?+|null)'
-"""A date with what follows it, or seconds since 1970: never a mere time of day, never too large."""
-
-
-def pattern(columns: Iterable[str], event_time: str) -> str:
-    """The expression that finds a plain line. Called by `onlyonce/sources/parse/parse.py`.
-
-    A line that it finds is one JSON object or none at all (commas are not looked at, Spark's parser does); it has no
-    keys but these, no escapes, and its event time is a date or a number. One that it does not find may
-    still be right: nested values, escapes or white space elsewhere.
-    """
-    others = "|".join(re.escape(name) for name in columns if name != event_time) or "(?!)"
-    pair = rf'"(?:(?:{others})" *+: *+{SCALAR}|{re.escape(event_time)}" *+: *+{TIME})'
-    return rf"^\{{ *+(?:{pair} *+,? *+)*+\}}(?![\s\S])"
-
 
 _DATE = "[1-9][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"

@@ -1,6 +1,6 @@
 """Blocks of records as rows among other rows, where executors share no disk: Spark's exchange brings them to the task of their partition.
 
-Lines are read once: what a task makes of them are rows with a block and the partition that it is for, and the lines that are left, which Spark's parser
+Lines are read once: what a task makes of them are rows with a block and the partition that it is for, and the lines that are left, which the table's reader
 reads as they pass. Spark keeps what is exchanged on the disks of the executors. If one is lost, the tasks that wrote there read their lines again.
 
 Who calls it: `exchange`. Errors: those of the source. Not promised: where a block is cut; a task that is done again may cut it elsewhere.

@@ -1,7 +1,7 @@
 """Turns the lines of a batch into records, and brings each record to the task of its partition.
 
 A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in files, and the driver is
-told where (`block_files`). The lines that are left are rows: Spark's parser reads them (`parse`), and one exchange brings them to their
+told where (`block_files`). The lines that are left are rows: the table's reader reads them (`parse`), and one exchange brings them to their
 partition. Mostly no line is left, and then nothing is exchanged. Where executors share no disk, blocks are rows among those (`block_rows`).
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
@@ -78,7 +78,7 @@ def read(
 
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
+    """All lines by the table's reader: the columns of `parse.records`, and CODE."""
     rows = as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
 

@@ -1,32 +1,27 @@
 """Turns a line into a record: declared columns, event time and id, or the reason why it is invalid.
 
-One pass. If a line has fields that the declaration does not know, the whole line is kept in `oo_unknown` beside its record. Nearly all
-lines are plain. Where the declared types allow it `plain_records` reads those, and they don't come here; otherwise
-(`onlyonce/model/sources/plain_json.py`) the checks for unusual lines are skipped for them.
+Lines are read by the conversion table (`parse_lines`). If a line has fields that the declaration does not know, the whole line is kept in
+`oo_unknown` with its record. If the declared types allow it, `plain_records` reads plain lines, and they don't come here.
 
-The expressions are made once for a declaration and not for each batch: there are a thousand, and each takes some calls into the JVM.
+The expressions are made once for a declaration and not for each batch, since each takes some calls into the JVM.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache, reduce
-from operator import add
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructType
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
-from onlyonce.sources.parse import mapping, parse_columns, parse_csv, reasons
+from onlyonce.sources.parse import mapping, parse_columns, parse_lines
 
-CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
 BOUND = "oo_bound"
 """The column with the last event time that is valid."""
@@ -36,15 +31,8 @@ CARRIED = ("oo_block", "oo_target")
 """The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go through as they are."""
 COLUMNS = ("parquet", "avro", "columns")
 """The formats whose records come in columns and not in lines."""
-JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
-HARMLESS = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-"""A backslash that is itself escaped, and a whole surrogate pair: what is left of escapes stands alone."""
-NUL = r"\\u0000"
-HALF_OF_A_PAIR = r"\\u[dD][89a-fA-F]"
-NO_INSTANT = r"T?\d{1,2}:|-?\d{13,}"
-"""What Spark would take as a time of today, by the clock, or as a count of seconds that overflows."""
 FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
 """Spark's watermark begins there, so it would drop what is earlier, in any window, and say so only afterwards."""
 
@@ -113,7 +101,7 @@ def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: d
     asked = replace(asked, carried=tuple(name for name in CARRIED if name in lines.columns))
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     if asked.in_columns:
-        flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())
+        flat = parse_columns.columns(lines.select("*", bound), asked.columns)
     else:
         flat = _of_lines(lines, asked, bound)
     return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked))
@@ -126,10 +114,10 @@ def _record(asked: _Asked) -> list[Column]:
     identity = [*asked.salted(), *(place or [F.col(quoted(c)).cast("string") for c in asked.record_id])]
     known = F.lit(True) if place else valid
     payload = F.xxhash64("oo_line")
-    unknown = F.col("oo_rest") if asked.in_columns else F.when(~F.col("oo_plain"), _unknown(asked))
+    unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
-        F.when(valid, F.col(quoted(asked.event_time)).cast("timestamp")).alias("oo_event_time"),
+        F.when(valid, _time(asked)).alias("oo_event_time"),
         F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
         F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
@@ -142,22 +130,13 @@ def _record(asked: _Asked) -> list[Column]:
     ]
 
 
-@cache
-def _nothing_left() -> list[Column]:
-    # Of what is looked at in a line of JSON.
-    return [F.is_valid_utf8("oo_line").alias("oo_plain"), F.lit(None).cast("string").alias(CORRUPT)]
-
-
 def _of_lines(lines: DataFrame, asked: _Asked, bound: Column) -> DataFrame:
-    unmarked = lines.select(*_unmarked(asked), bound)
-    if asked.layout == "csv":
-        return parse_csv.columns(unmarked.select("*", *_nothing_left()), asked.columns, asked.event_time)
-    parsed, found = _of_json(asked)
-    return unmarked.select("*", *parsed).select(*_names(asked), BOUND, *found)
+    read, found = _read(asked)
+    return lines.select(*_unmarked(asked), bound).select("*", read).select(*_names(asked), BOUND, *found)
 
 
 def _names(asked: _Asked) -> list[str]:
-    return ["oo_line", "oo_refused", *(() if asked.record_id else PLACE), *asked.carried]
+    return ["oo_line", *(() if asked.record_id else PLACE), *asked.carried]
 
 
 @cache
@@ -167,17 +146,15 @@ def _unmarked(asked: _Asked) -> list[Column]:
 
 
 @cache
-def _of_json(asked: _Asked) -> tuple[list[Column], list[Column]]:
+def _read(asked: _Asked) -> tuple[Column, list[Column]]:
     """What is made of a line, and of that the columns."""
     schema, beside = asked.columns, asked.texts_beside()
-    of_line = [name for name in schema.names if name not in beside]
-    # Java has put a sign of its own in the place of bytes that are not UTF-8.
-    is_plain = F.rlike("oo_line", F.lit(plain_json.pattern(of_line, asked.event_time))) & F.is_valid_utf8("oo_line")
-    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    record = F.from_json("oo_line", with_corrupt, JSON_OPTIONS)
-    found = {name: F.col(f"p.{quoted(name)}") for name in of_line} | beside
-    columns = [found[name].alias(name) for name in schema.names]
-    return [is_plain.alias("oo_plain"), record.alias("p")], [F.col("oo_plain"), F.col(f"p.{CORRUPT}"), *columns]
+    of_line = StructType([field for field in schema.fields if field.name not in beside])
+    read = parse_lines.reader(of_line, schema.names, asked.layout)(F.col("oo_line")).alias("p")
+    found = {name: F.col(f"p.{parse_lines.RECORD}.{quoted(name)}") for name in of_line.names} | beside
+    refused = F.coalesce("oo_refused", F.col(f"p.{parse_lines.REASON}")).alias("oo_refused")
+    more = F.col(f"p.{parse_lines.MORE}").alias("oo_more")
+    return read, [refused, more, *[found[name].alias(name) for name in schema.names]]
 
 
 def _without_mark() -> Column:
@@ -185,31 +162,21 @@ def _without_mark() -> Column:
     return F.when(F.startswith(line, F.lit(BYTE_ORDER_MARK)), F.substring(line, 2, 1 << 30)).otherwise(line)
 
 
+def _time(asked: _Asked) -> Column:
+    """The event time; a string is read by the conversion table, since Spark's cast reads the clock."""
+    time = F.col(quoted(asked.event_time))
+    return parse_lines.instants()(time) if asked.columns[asked.event_time].dataType == StringType() else time.cast("timestamp")
+
+
 @cache
 def _reason(asked: _Asked) -> Column:
-    time = F.col(quoted(asked.event_time)).try_cast("timestamp")
-    odd = ~F.col("oo_plain")
-    checks = [
-        (F.col("oo_refused").isNotNull(), F.col("oo_refused")),
-        (odd & ~F.is_valid_utf8("oo_line"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
-        (odd & (F.trim("oo_line") == ""), F.lit("the line is blank")),
-        (F.col(CORRUPT).isNotNull(), reasons.of_json(asked.columns, asked.beside)),
-        (odd & _has_more(), F.lit("there is more on the line than one JSON object")),
-        (
-            odd & _holds(f"{NUL}|{HALF_OF_A_PAIR}"),
-            F.when(_holds(NUL), F.lit("a text holds the sign U+0000, which PostgreSQL can't store")).otherwise(
-                F.lit("a text holds half of a surrogate pair, which is no sign")
-            ),
-        ),
-    ]
+    time = _time(asked)
+    checks = [(F.col("oo_refused").isNotNull(), F.col("oo_refused"))]
     for column in asked.record_id:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
-        (time.isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (
-            odd & _no_instant(asked.event_time),
-            F.lit("the event time is a time of day without a date, or too large for seconds since 1970"),
-        ),
+        (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
+        (time.isNull(), F.lit(f"the event time {asked.event_time} is no instant")),
         (time > F.col(BOUND), F.lit(f"the event time is more than {asked.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), F.lit("the event time is before 1970")),
     ]
@@ -217,36 +184,3 @@ def _reason(asked: _Asked) -> Column:
     for condition, reason in checks[1:]:
         chosen = chosen.when(condition, reason)
     return chosen
-
-
-def _holds(escape: str) -> Column:
-    # Only escapes can bring such signs into valid JSON, and most lines have none.
-    alone = F.regexp_replace("oo_line", F.lit(HARMLESS), F.lit(""))
-    return F.contains("oo_line", F.lit("\\u")) & F.rlike(alone, F.lit(escape))
-
-
-def _has_more() -> Column:
-    # Spark's parser stops after the first object without a word. Where the first closing brace is the last sign of the
-    # line nothing can follow. Else (a nested object, a brace in a text, white space at the end) the exact look.
-    line = F.col("oo_line")
-    last = F.instr(line, F.lit("}")) == F.length(line)
-    whole = F.endswith(F.rtrim(line, F.lit(" \t\r")), F.lit("}"))
-    alone = F.json_array_length(F.concat(F.lit("["), line, F.lit("]"))) == 1
-    return ~last & ~(whole & F.coalesce(alone, F.lit(False)))
-
-
-def _no_instant(event_time: str) -> Column:
-    # The cheap look may hit a key of the same name in a nested object; the second look is exact.
-    cheap = F.rlike("oo_line", F.lit(rf'"{re.escape(event_time)}"\s*:\s*"?\s*({NO_INSTANT})'))
-    exact = F.trim(F.get_json_object("oo_line", f"$['{event_time}']"))
-    return cheap & F.rlike(exact, F.lit(f"^({NO_INSTANT})"))
-
-
-def _unknown(asked: _Asked) -> Column:
-    # As many keys as columns of the value that are not null: then no other key is there.
-    keys = F.json_object_keys("oo_line")
-    names = asked.columns.names
-    fields = [name for name in names if name not in asked.beside]
-    present = reduce(add, [F.col(quoted(name)).isNotNull().cast("int") for name in fields], F.lit(0))
-    others = F.array_except(keys, F.array(*[F.lit(name) for name in names]))
-    return F.when((F.size(keys) != present) & (F.size(others) > 0), F.col("oo_line"))

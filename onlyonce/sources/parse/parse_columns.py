@@ -11,9 +11,11 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DateType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
+from onlyonce.model.values.line_values import NUL
 from onlyonce.session.names import quoted
+from onlyonce.sources.parse.parse_lines import NOT_UTF8
 
 EXACT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -25,10 +27,17 @@ def columns(rows: DataFrame, schema: StructType) -> DataFrame:
     names = [F.col(quoted(name)) for name in schema.names]
     texts = [F.contains(F.col(quoted(f.name)), F.lit("\0")) for f in schema.fields if f.dataType == StringType()]
     bad: Column = F.coalesce(reduce(or_, texts), F.lit(False)) if texts else F.lit(False)
-    wrong = F.when(bad, F.lit("a text holds the sign U+0000, which PostgreSQL can't store"))
-    return rows.withColumns(
-        {
-            "oo_refused": F.coalesce("oo_refused", wrong),
-            "oo_line": F.coalesce("oo_line", F.to_json(F.struct(*names), EXACT)),
-        }
-    )
+    wrong = F.when(bad, F.lit(NUL))
+    for field in schema.fields:
+        wrong = wrong.when(_without_year(field), F.lit(f"column {field.name} is no {field.dataType.simpleString()}: its year is not in 1 to 9999"))
+    line = F.coalesce("oo_line", F.to_json(F.struct(*names), EXACT))
+    refused = F.coalesce("oo_refused", F.when(~F.is_valid_utf8(line), F.lit(NOT_UTF8)), wrong)
+    return rows.withColumns({"oo_refused": refused, "oo_line": line})
+
+
+def _without_year(field: StructField) -> Column:
+    # Spark's own dates and times reach further than those of any other system.
+    if not isinstance(field.dataType, (DateType, TimestampType, TimestampNTZType)):
+        return F.lit(False)
+    year = F.year(F.col(quoted(field.name)))
+    return (year < 1) | (year > 9999)

@@ -1,9 +1,9 @@
-"""Reads plain lines by Arrow, a block at a time. Spark's parser reads line by line.
+"""Reads plain lines by Arrow, a block at a time. The table's reader reads line by line.
 
-A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and Spark's parser give
+A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and the table's reader give
 the same values. Lines of one layout are cut into their values (`alike_lines`); the others of a block go by an expression and Arrow's JSON reader. Every
 line that is not plain, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
-left to Spark's parser, which alone decides what is invalid. So a record's fate does not depend on which of them reads it.
+left to the table's reader, which alone decides what is invalid. So a record's fate does not depend on which of them reads it.
 
 Who calls it: `plain_records`. Not promised: which lines are read here. A line longer than LONGEST never is.
 """
@@ -74,7 +74,7 @@ def _of_alike(alike: Alike, name: str, kind: str) -> pa.Array:
 
 
 def _by_expression(lines: pa.Array, kinds: Kinds) -> Found:
-    """Times are texts or seconds since 1970: of a block that has both, the fewer are left to Spark's parser."""
+    """Times are texts or seconds since 1970: of a block that has both, the fewer are left to the table's reader."""
     form, found = kinds, _found(lines, kinds)
     if 2 * found.true_count < len(lines):
         other = {name: plain_json.SECONDS.get(kind, kind) for name, kind in kinds.items()}

@@ -2,7 +2,7 @@
 
 A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task (`block_files`). A line
 goes on as a line if it is not plain (`plain_lines`), or if its record would not be kept (no id, no event time, or a time before 1970 or too far
-ahead). Spark's parser then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
+ahead). The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
 is in a block. The ids are those of `parse`, to the bit.
 
 Who calls it: `exchange`. Not promised: where a block is cut.
@@ -141,7 +141,7 @@ class Reader:
 
 def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
     """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format, leave
-    all to Spark's parser."""
+    all to the table's reader."""
     kinds = {field.name: field.dataType.simpleString() for field in schemas.of(pipeline.schema).fields}
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()

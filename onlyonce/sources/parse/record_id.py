@@ -171,7 +171,7 @@ def _by_column(pipeline: Pipeline, given: Sequence[str]) -> dict[str, str]:
 
 def _json(text: str) -> dict[str, str] | list[str]:
     try:
-        # Numbers stay the text that they are, as in Spark's parser.
+        # Numbers stay as they are written, as in a line.
         found = json.loads(text, parse_int=str, parse_float=str)
     except ValueError as error:
         raise Refused(f"{text!r} is not JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error

@@ -410,30 +410,3 @@ def test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_
 
     assert ask(elsewhere.url, "SELECT lineage, epoch FROM onlyonce_private.epochs") == [(driver.lineage, driver.epoch)]
     assert ask(elsewhere.url, "SELECT lineage, batch_id FROM onlyonce_private.units") == [(driver.lineage, 0)]
-
-
-# --- logs from before --------------------------------------------------------------------------------------------------
-
-
-def test_lineages_of_older_logs_are_remembered_by_their_declarations_and_their_units(
-    log: Log, driver: Driver, elsewhere: Database
-) -> None:
-    """The migration, once more over what an older version has left."""
-    log.start("shop", "balance")
-    log.rows("DELETE FROM onlyonce_private.authorities")
-    log.rows(
-        "INSERT INTO onlyonce_private.declarations (instance, query, hash, parts) VALUES ('shop', 'per_shop', 'd1', "
-        """'{"outputs": {"per_shop": {"target": "postgres:TEST_OTHER_DATABASE:results.total"}, """
-        """"own": {"target": "postgres::results.own"}, "lake": {"target": "delta:shop/lake"}}}')"""
-    )
-    log.rows(
-        "INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, authority) "
-        "VALUES ('shop/balance/1/0/balance/0', 'shop/balance/1', 0, 'balance', 0, 1, 't', 'data', 'THEIRS')"
-    )
-    script = (Path(__file__).resolve().parents[3] / "sql/migrations/platform/0020_authorities.sql").read_text()
-
-    log.rows(script[script.index("INSERT INTO") :])
-
-    assert log.rows("SELECT lineage, authority, database_id FROM onlyonce_private.authorities ORDER BY 1") == [
-        ("shop/balance/1", "THEIRS", None), (driver.lineage, THERE, None),
-    ]  # fmt: skip

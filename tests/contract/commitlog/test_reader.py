@@ -17,7 +17,7 @@ from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "inputs", "invalid", "lag",
+    "alerts", "backfills", "batches", "closes", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "inputs", "invalid", "lag",
     "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "releases", "remnant", "removals",
     "sources", "state", "subscriptions",
     "totals", "windows",
@@ -82,23 +82,6 @@ def test_every_view_and_every_column_says_what_it_is(log: Log) -> None:
 
     assert silent == []
     assert log.rows("SELECT obj_description('onlyonce'::regnamespace, 'pg_namespace') IS NOT NULL") == [(True,)]
-
-
-def test_a_deprecated_name_gives_what_the_new_one_does(log: Log) -> None:
-    """For one version: old views and columns are there, say which name to take, and hold the same."""
-    old = log.rows(
-        "SELECT c.relname, a.attname, replace(col_description(c.oid, a.attnum), 'deprecated: ', '') "
-        "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 "
-        "WHERE c.relnamespace = 'onlyonce'::regnamespace AND col_description(c.oid, a.attnum) LIKE 'deprecated: %%'"
-    )
-
-    assert ("batches", "tide", "max_event_time") in old
-    for view, column, new in old:
-        assert log.rows(f'SELECT 1 FROM onlyonce.{view} WHERE "{column}" IS DISTINCT FROM "{new}"') == []
-    for view, new in (("catalog", "record_ids"), ("files", "output_files")):
-        assert log.multiset(f"SELECT to_jsonb(v)::text FROM onlyonce.{view} v") == log.multiset(
-            f"SELECT to_jsonb(v)::text FROM onlyonce.{new} v"
-        )
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
@@ -202,9 +185,7 @@ def test_the_readers_sessions_are_read_only_from_the_start(log: Log) -> None:
         ask(log.server.url("reader", log.name), "CREATE TEMP TABLE mine (n int)")
 
 
-@pytest.mark.parametrize(
-    "table", ["units", "epochs", "batches", "lineages", "pipelines", "catalog_chunks", "migrations"]
-)
+@pytest.mark.parametrize("table", ["units", "epochs", "batches", "lineages", "pipelines", "catalog_chunks", "formats"])
 def test_the_reader_does_not_see_private_tables(log: Log, reader: Session, table: str) -> None:
     """Neither their rows nor, by a guess of the name, a function on them."""
     for statement in (

@@ -1,4 +1,4 @@
-"""Migrations: once each, under a lock, refused when they or the database are not what they were."""
+"""The tables of a database: made once, under a lock, and refused in another format."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from typing import Any
 
 import pytest
 
+from onlyonce.database import formats
 from onlyonce.database import migrate as module
 from onlyonce.database.connect import Database, transaction
-from onlyonce.database.migrate import migrate, migrate_authority, migrations
+from onlyonce.database.migrate import migrate, migrate_authority
 from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, ask
 from tests.support.platform import ROOT, Server
 from tests.support.steps import Stage
 
-NAMES = [one.name for folder in ("authority", "platform") for one in migrations(folder)]
+NAMES = ["authority", "platform"]
 OBJECTS = """
     SELECT c.oid::regclass::text, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace::regnamespace::text LIKE 'onlyonce%' AND a.attnum > 0
 """
-JOURNAL = "SELECT name, checksum, applied_at FROM onlyonce_private.migrations"
+JOURNAL = "SELECT part, format, made_at::text FROM onlyonce_private.formats UNION ALL SELECT 'views', checksum, NULL FROM onlyonce_private.views_made"
+
+
+FORMATS = "SELECT part, format FROM onlyonce_private.formats"
 
 
 @pytest.fixture
@@ -44,12 +48,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied
 
 
-def test_the_first_time_applies_every_file_in_order(empty: str) -> None:
-    """The authority's first, then the platform's, then the views."""
+def test_new_database_gets_each_part_and_its_format(empty: str) -> None:
+    """The authority first, then the platform, then the views, which are no part of the format."""
     assert migrate(empty) == [*NAMES, "inspect"]
-    assert sorted(name for (name,) in ask(empty, "SELECT name FROM onlyonce_private.migrations")) == sorted(
-        [*NAMES, "inspect"]
-    )
+    assert Counter(ask(empty, FORMATS)) == Counter((name, formats.needed()) for name in NAMES)
+    assert Counter(ask(empty, "SELECT part, format FROM onlyonce.formats")) == Counter(ask(empty, FORMATS))
 
 
 def test_the_second_time_changes_nothing(empty: str) -> None:
@@ -98,51 +101,35 @@ def test_a_migration_waits_for_the_one_under_way(log: Log) -> None:
     assert (first.error, second.error) == (None, None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_was_changed_after_it_was_applied_is_refused(log: Log, files: Path, name: str) -> None:
-    """By name, and nothing else is applied: not the files after it, not the views."""
-    path = files / "migrations" / f"{name}.sql"
-    path.write_text(path.read_text() + "\n-- a remark\n")
-    (files / "migrations" / "platform" / "9999_later.sql").write_text("CREATE TABLE onlyonce_private.later ();")
-    (files / "inspect.sql").write_text("CREATE VIEW onlyonce.more AS SELECT 1 AS n;")
-    before = Counter(log.rows(OBJECTS)), Counter(log.rows(JOURNAL))
-    with pytest.raises(Refused, match=f"migration {name} was applied in another version") as refusal:
-        migrate(log.url)
-
-    assert "new numbered file" in refusal.value.hint
-    assert (Counter(log.rows(OBJECTS)), Counter(log.rows(JOURNAL))) == before
-
-
 @pytest.mark.parametrize("apply", [migrate, migrate_authority])
-def test_a_database_with_newer_migrations_is_refused(log: Log, apply: Callable[[str], list[str]]) -> None:
-    """An older version does not work on tables that it does not know: the platform's database or a sink's."""
-    log.rows("INSERT INTO onlyonce_private.migrations (name, checksum) VALUES ('authority/0099_future', 'x')")
-    before = Counter(log.rows(JOURNAL))
-    with pytest.raises(Refused, match="authority/0099_future") as refusal:
+@pytest.mark.parametrize("made", ["dev-00000000", "1", "migrations"])
+def test_database_of_another_format_is_refused(log: Log, apply: Callable[[str], list[str]], made: str) -> None:
+    """The platform's database or a sink's; one with migrations has no format at all. Nothing in it changes."""
+    if made == "migrations":
+        log.rows("CREATE TABLE onlyonce_private.migrations (name text); DROP TABLE onlyonce_private.formats CASCADE")
+    else:
+        log.rows(f"UPDATE onlyonce_private.formats SET format = '{made}' WHERE part = 'authority'")
+    before = Counter(log.rows(OBJECTS))
+    with pytest.raises(Refused) as refusal:
         apply(log.url)
+    with pytest.raises(Refused), transaction(Database(log.url)) as connection:
+        module.missing(connection)
 
-    assert "newer onlyonce" in refusal.value.hint
-    assert Counter(log.rows(JOURNAL)) == before
-
-
-def test_a_later_file_is_applied_alone(log: Log, files: Path) -> None:
-    """What was applied before is left as it is."""
-    (files / "migrations" / "platform" / "9999_later.sql").write_text("CREATE TABLE onlyonce_private.later (n int);")
-
-    assert migrate(log.url) == ["platform/9999_later"]
-    assert log.rows("SELECT * FROM onlyonce_private.later") == []
+    assert (formats.OLD if made == "migrations" else made) in refusal.value.what
+    assert formats.needed() in refusal.value.what
+    assert "stay readable" in refusal.value.data
+    assert "start-over.md" in refusal.value.hint
+    assert Counter(log.rows(OBJECTS)) == before
 
 
-def test_a_migration_that_fails_leaves_nothing(log: Log, files: Path) -> None:
-    """All files of one call are one transaction: the ones before it are rolled back too."""
-    folder = files / "migrations" / "platform"
-    (folder / "9998_good.sql").write_text("CREATE TABLE onlyonce_private.good ();")
-    (folder / "9999_bad.sql").write_text("CREATE TABLE onlyonce_private.bad (); SELECT 1 / 0;")
-    before = Counter(log.rows(OBJECTS)), Counter(log.rows(JOURNAL))
+def test_parts_that_fail_leave_nothing(empty: str, files: Path) -> None:
+    """All parts of one call are one transaction."""
+    path = files / "inspect.sql"
+    path.write_text(path.read_text() + "SELECT 1 / 0;")
     with pytest.raises(Exception, match="division by zero"):
-        migrate(log.url)
+        migrate(empty)
 
-    assert (Counter(log.rows(OBJECTS)), Counter(log.rows(JOURNAL))) == before
+    assert ask(empty, OBJECTS) == []
 
 
 def test_changed_views_are_made_anew_and_readers_may_go_on(log: Log, files: Path) -> None:
@@ -160,18 +147,20 @@ def test_a_sinks_database_gets_epochs_units_and_an_id_and_nothing_else(empty: st
     applied = migrate_authority(empty)
     tables = ask(empty, "SELECT tablename FROM pg_tables WHERE schemaname = 'onlyonce_private'")
 
-    assert applied == [name for name in NAMES if name.startswith("authority/")]
-    assert Counter(tables) == Counter([("epochs",), ("units",), ("this_database",), ("owners",), ("migrations",)])
+    assert applied == ["authority"]
+    assert Counter(tables) == Counter(
+        [("epochs",), ("units",), ("this_database",), ("owners",), ("formats",), ("views_made",)]
+    )
     assert migrate_authority(empty) == []
-    assert migrate(empty) == [*[name for name in NAMES if not name.startswith("authority/")], "inspect"]
+    assert migrate(empty) == ["platform", "inspect"]
     assert migrate_authority(empty) == []
 
 
 def test_every_private_table_has_a_comment(log: Log) -> None:
-    """Also those that only the platform sees; the partitions of the catalog and the journal are its own."""
+    """Also those that only the platform sees; the partitions of the catalog are its own."""
     silent = log.rows(
         "SELECT relname FROM pg_class WHERE relnamespace = 'onlyonce_private'::regnamespace AND relkind IN ('r', 'p') "
-        "AND NOT relispartition AND obj_description(oid) IS NULL AND relname <> 'migrations'"
+        "AND NOT relispartition AND obj_description(oid) IS NULL"
     )
 
     assert silent == []

@@ -24,6 +24,7 @@ from onlyonce.model.errors import DatabaseAway
 from onlyonce.testing.crashtest.scratch import free_port
 from tests.contract.conftest import Log
 from tests.contract.task import Task, shop_rows
+from tests.support.needed import missing
 
 UNIT = "17/per_shop/1 stage 3 task 4"
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
@@ -138,7 +139,7 @@ def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_v
 def pooler(log: Log, tmp_path: Path) -> Iterator[str]:
     """A PgBouncer in transaction mode before the log's server, with one session for everybody; gives its URL."""
     if PGBOUNCER is None:
-        pytest.skip("no PgBouncer on this machine: apt-get install pgbouncer")
+        missing("no PgBouncer: apt-get install pgbouncer")
     at, port = make_url(log.url), free_port()
     (tmp_path / "users").write_text(f'"{at.username}" "{at.password}"\n')
     (tmp_path / "ini").write_text(

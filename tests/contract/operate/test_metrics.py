@@ -81,7 +81,6 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
     assert found["onlyonce.batches.not_conserved"] == {("shop", "receive"): 0, ("shop", "per_shop"): 0}
     tide, watermark = found["onlyonce.max_event_time"], found["onlyonce.watermark.time"]
     assert tide["shop", "receive"] == at(90).timestamp()
-    assert found["onlyonce.tide.time"] == tide
     assert watermark == {("shop", "per_shop"): at(89).timestamp()}
     assert found["onlyonce.lookups.spared"] == {("shop",): 7}
     assert found["onlyonce.lookups.false_positives"] == {("shop",): 2}

@@ -353,12 +353,12 @@ MUTANTS = (
         Replace("_write", """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """, """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif not updates and later_window_wins(work.write, work.keys, columns):
+            elif not later:
                 merge += sql.SQL(LATER_WINDOW)
         """),
         tests=(POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
@@ -388,12 +388,12 @@ MUTANTS = (
         Replace("_write", """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """, """
             if False:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """),
         tests=(NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),

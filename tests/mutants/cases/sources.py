@@ -6,6 +6,7 @@ from tests.mutants.cases.paths import (
     ALIKE,
     READING,
     TABLES,
+    VALUES,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
@@ -405,5 +406,13 @@ MUTANTS = (
         "onlyonce/sources/formats/avro_envelopes.py",
         Replace("_plain", 'format(value, "f")', "repr(float(value))"),
         tests=("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
+    ),
+    Mutant(
+        "values-8-any-year",
+        "a time of a column may be after the year 9999",
+        "onlyonce/sources/parse/parse_columns.py",
+        Replace("_without_year", "(year < 1) | (year > 9999)", "year < 1"),
+        tests=(VALUES + "test_a_date_or_time_of_a_column_has_a_year_of_four_digits",),
+        spark=True,
     ),
 )

@@ -26,14 +26,16 @@ CSV: dict[str, str | None] = {
     # line → what its reason holds; None: it is kept
     "a,x,2026-01-01T00:00:00Z,7,0.5": None,
     'b,"x, ""y""",2026-01-01 00:00:00,7,': None,
-    "c,,2026-01-01T00:00:00Z,,": None,
+    "c,,2026-01-01T00:00:00Z,,": None, 'g,"",2026-01-01T00:00:00Z,"",': None,
     " d , x ,2026-01-01T00:00:00.123456Z, 7 ,1e3": None,
     "e,x,2026-01-01T00:00:00Z,7,0.5\r": None,
     "": "blank", "  ": "blank", "f,x,2026-01-01T00:00:00Z,7": "5 columns", "f,x,2026-01-01T00:00:00Z,7,1,2": "5 columns",
     'f,"x,2026-01-01T00:00:00Z,7,1': "a quote is open", 'f,x,2026-01-01T00:00:00Z,7,"1': "a quote is open",
     "f,x,2026-01-01T00:00:00Z,seven,1": "column cents is no bigint: seven", "f,x,2026-01-01T00:00:00Z,7.5,1": "column cents is no bigint",
-    "f,x,2026-01-01T00:00:00Z,7,much": "column weight is no double", "f,x,yesterday,7,1": "column at is no timestamp",
-    "f,x,12:00,7,1": "time of day", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the system time",
+    "f,x,2026-01-01T00:00:00Z,7,much": "column weight is no double", "f,x,2026-01-01T00:00:00Z,7,3d": "column weight is no double: 3d",
+    "f,x,2026-01-01T00:00:00Z,7,0x1p3": "column weight is no double: 0x1p3", 'f,x"y,2026-01-01T00:00:00Z,7,"1"1': "a quote is open",
+    'f,x"y",2026-01-01T00:00:00Z,7,1': "a quote stands within a value", "f,x,yesterday,7,1": "column at is no timestamp",
+    "f,x,12:00,7,1": "column at is no timestamp: 12:00", "f,x,\t2026-01-01,7,1": "column at is no timestamp", "f,x,1767225600,7,1": "column at is no timestamp", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the system time",
     "f,x\0,2026-01-01T00:00:00Z,7,1": "U+0000", HEADER: "column at is no timestamp",
 }  # fmt: skip
 
@@ -73,7 +75,7 @@ def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tm
                 at += len(line.encode()) + 1
         values = {row.id: (row.shop, row.cents, row.weight) for row in found if row.oo_reason is None}
         assert values == {
-            "a": ("x", 7, 0.5), "b": ('x, "y"', 7, None), "c": (None, None, None), " d ": (" x ", 7, 1000.0), "e": ("x", 7, 0.5),
+            "a": ("x", 7, 0.5), "b": ('x, "y"', 7, None), "c": (None, None, None), " d ": (" x ", 7, 1000.0), "e": ("x", 7, 0.5), "g": ("", None, None),
         }  # fmt: skip
 
 

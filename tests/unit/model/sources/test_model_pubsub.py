@@ -63,6 +63,14 @@ def test_without_its_attribute_a_message_has_no_id(attributes: dict[str, str]) -
     assert json.loads(found) == {"order": None, "n": 1}
 
 
+def test_a_field_of_the_id_is_taken_out_of_the_payload() -> None:
+    """A line with a field twice is invalid. The other fields stay as they are written."""
+    name = BY_ID.id_column
+    found = line(message(f'{{"a": 1.10, "{name}": "x", "b": [1e0, "é"]}}'.encode()), BY_ID)
+    assert found.count(f'"{name}"') == 1
+    assert found.startswith('{"a":1.10,"b":[1e0,"é"],')
+
+
 def test_the_id_is_the_attribute_that_is_named() -> None:
     """Also where the object is empty, begins with a byte order mark, or has numbers that Python would change."""
     assert line(message(b"{}", order='o"1'), BY_ORDER) == '{"order":"o\\"1"}'

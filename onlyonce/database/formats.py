@@ -1,0 +1,97 @@
+"""The format of what onlyonce stores: the platform's database, each sink's own database and the home folder each hold it.
+
+A format has no past: another one is refused, never converted. Views are not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from uuid import uuid4
+
+from sqlalchemy import Connection, text
+
+from onlyonce import settings
+from onlyonce.database.statements import FOLDER
+from onlyonce.model.errors import Refused
+
+BASELINES = ("authority", "platform", "mysql")
+STORED_NAMES = "stored_names.txt"
+"""The names outside the databases that a stored byte depends on. A test compares them with the code."""
+OLD = "the migrations of a version before formats"
+
+
+@cache
+def baseline(part: str) -> str:
+    """Return the SQL that makes the tables of one part."""
+    return (FOLDER / "baseline" / f"{part}.sql").read_text()
+
+
+@cache
+def needed() -> str:
+    """Return the format of this version. Until the first release it is a hash of all that it describes."""
+    return "dev-" + described(FOLDER / "baseline")
+
+
+def described(folder: Traversable) -> str:
+    """Hash the baselines and the stored names of a folder."""
+    files = [*(f"{part}.sql" for part in BASELINES), STORED_NAMES]
+    return hashlib.sha256("\0".join((folder / name).read_text() for name in files).encode()).hexdigest()[:8]
+
+
+def refuse_other(found: str | None, where: str) -> None:
+    """Raise Refused if something was made in another format. None: it is new."""
+    if found in (None, needed()):
+        return
+    raise Refused(
+        f"{where} has the format {found}, and this version needs {needed()}",
+        data="nothing was changed; result tables stay readable, as the plain Delta and PostgreSQL tables that they are",
+        hint="use the version that made it, or start over with a new ONLYONCE_HOME, a new database and the old result tables renamed "
+        "(docs/how-to/start-over.md)",
+    )
+
+
+def of_database(connection: Connection) -> str | None:
+    """Return the format of a PostgreSQL database, as the writer or the reader sees it; None for a new one."""
+    names = set(
+        connection.execute(
+            text(
+                "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname IN ('onlyonce', 'onlyonce_private') AND c.relname IN ('formats', 'migrations')"
+            )
+        ).scalars()
+    )
+    if "onlyonce_private.formats" not in names:
+        return OLD if "onlyonce_private.migrations" in names else None
+    # The reader has no access to private tables, and a sink's own database has no views.
+    schema = "onlyonce" if "onlyonce.formats" in names else "onlyonce_private"
+    found = connection.execute(text(f"SELECT DISTINCT format FROM {schema}.formats ORDER BY format"))
+    return " and ".join(found.scalars()) or None
+
+
+def of_home(home: Path) -> str | None:
+    """Return the format of a home folder; None for a new one, or one whose database has migrations and is refused for them."""
+    try:
+        return (home / "format").read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def check_home() -> None:
+    """Raise Refused if the home was made in another format."""
+    home = settings.home()
+    refuse_other(of_home(home), f"the home {home}")
+
+
+def make_home() -> None:
+    """Let a new home hold the format. Raises Refused if it was made in another one."""
+    check_home()
+    home = settings.home()
+    if (home / "format").exists():
+        return
+    home.mkdir(parents=True, exist_ok=True)
+    whole = home / f".format-{uuid4().hex}"
+    whole.write_text(needed() + "\n")
+    whole.replace(home / "format")

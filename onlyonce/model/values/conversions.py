@@ -1,0 +1,325 @@
+"""The conversion table: for each declared type and each source form, the value, or the reason why there is none.
+
+The table uses no clock, no locale and no time zone database. So a value is the same at every replay, on every machine.
+A number in JSON arrives as `Number`, with its characters as they are written; a value of CSV arrives as `Cell`.
+`docs/reference/values.md` is made from the docstrings of the functions below, by `python -m docs.generate`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
+from typing import Any, NoReturn
+
+from onlyonce.model.errors import Refused
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?)?)?"
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FURTHEST_ZONE = timedelta(hours=18)
+LARGEST_ADJUSTED = 12
+"""The exponent of the largest number of seconds since 1970 that has a year: 253,402,300,799."""
+BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+EXACT_INTEGERS = {"float": 1 << 24, "double": 1 << 53}
+"""Up to here each integer has a value of its own in the type."""
+MOST_DIGITS = 20
+"""An integer with more characters is in the range of no type."""
+
+
+class Number(str):
+    """A number of JSON, as it is written."""
+
+    __slots__ = ()
+
+
+class Cell(str):
+    """A value of CSV, without the quotes around it."""
+
+    __slots__ = ()
+
+
+class Unfit(Exception):
+    """A value that its type does not take; the message says why, or is empty if the form alone says it."""
+
+
+More = list[str]
+"""The fields of structs that the declaration does not know; a conversion appends them."""
+Convert = Callable[[Any, More], Any]
+
+
+def string(value: Any, more: More) -> str:
+    """A string as it is written; a number character for character; true, false; an object or array as JSON without white space."""
+    return text(value)
+
+
+def boolean(value: Any, more: More) -> bool:
+    """true or false; in CSV in capitals or small letters."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Cell) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise Unfit
+
+
+def whole(kind: str) -> Convert:
+    """A number without a point or an exponent, in the range of the type. A JSON string is none."""
+    bound = 1 << (BITS[kind] - 1)
+
+    def convert(value: Any, more: More) -> int:
+        if not isinstance(value, (Number, Cell)) or not WHOLE.fullmatch(value):
+            raise Unfit
+        if len(value) > MOST_DIGITS or not -bound <= int(value) < bound:
+            raise Unfit("it is out of range")
+        return int(value)
+
+    return convert
+
+
+def floating(kind: str) -> Convert:
+    """The nearest value of a number. A number without point and exponent must be exact: up to 2^24 for float, 2^53 for double.
+    NaN, infinity, a number that is too large, and a JSON string are none."""
+    bound, nearest = EXACT_INTEGERS[kind], float if kind == "double" else _nearest_single
+
+    def convert(value: Any, more: More) -> float:
+        if not isinstance(value, (Number, Cell)) or not NUMBER.fullmatch(value):
+            raise Unfit
+        if WHOLE.fullmatch(value) and (len(value) > MOST_DIGITS or abs(int(value)) > bound):
+            raise Unfit(f"a {kind} has not all integers beyond {bound}; declare bigint or decimal")
+        try:
+            found = nearest(value)
+        except OverflowError:
+            found = math.inf
+        if not math.isfinite(found):
+            raise Unfit("it is out of range")
+        return found
+
+    return convert
+
+
+def decimal(precision: int, scale: int) -> Convert:
+    """A number, also within a JSON string, that has no more digits before and behind the point than the type. Nothing is rounded."""
+    unit = Decimal(1).scaleb(-scale)
+
+    def convert(value: Any, more: More) -> Decimal:
+        if not isinstance(value, str) or not NUMBER.fullmatch(value):
+            raise Unfit
+        exact = _decimal(value)
+        if exact and exact.adjusted() >= precision - scale:
+            raise Unfit("it has too many digits before the point")
+        try:
+            return Context(prec=len(value) + precision + 2, traps=[InvalidOperation, Inexact]).quantize(exact if exact else Decimal(0), unit)
+        except (Inexact, InvalidOperation):
+            raise Unfit("it has too many digits behind the point") from None
+
+    return convert
+
+
+def day(value: Any, more: More) -> date:
+    """YYYY-MM-DD, of the years 1 to 9999."""
+    found = DATE.fullmatch(value) if _is_string(value) else None
+    if not found:
+        raise Unfit
+    try:
+        return date(*map(int, found.groups()))
+    except ValueError:
+        raise Unfit("there is no such day") from None
+
+
+def instant(value: Any, more: More) -> datetime:
+    """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or a fraction of a second; then Z, an offset of at most
+    18 hours, or nothing, which is UTC. Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past.
+    The years are 1 to 9999. A time of day without a date, digits in a string, and the name of a zone are none."""
+    if isinstance(value, Number):
+        return _of_seconds(value)
+    clock, zone = _clock(value)
+    try:
+        return (clock - (zone or timedelta())).replace(tzinfo=UTC)
+    except OverflowError:
+        raise Unfit("its year is not in 1 to 9999") from None
+
+
+def wall_clock(value: Any, more: More) -> datetime:
+    """The same without a zone; a value with a zone, and a number, are none."""
+    clock, zone = _clock(value)
+    if zone is not None:
+        raise Unfit("it has a time zone, and the type has none")
+    return clock
+
+
+def octets(value: Any, more: More) -> bytes:
+    """In JSON a string in Base64; in CSV the bytes of the value in UTF-8."""
+    if isinstance(value, Cell):
+        return value.encode()
+    if not _is_string(value):
+        raise Unfit
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unfit("it is no Base64") from None
+
+
+def array(element: Convert) -> Convert:
+    """A JSON array; each element by its type."""
+
+    def convert(value: Any, more: More) -> list[Any]:
+        if not isinstance(value, list):
+            raise Unfit
+        return [None if one is None else element(one, more) for one in value]
+
+    return convert
+
+
+def mapping(element: Convert) -> Convert:
+    """A JSON object; each value by its type. The keys are strings."""
+
+    def convert(value: Any, more: More) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise Unfit
+        return [(key, None if one is None else element(one, more)) for key, one in value.items()]
+
+    return convert
+
+
+def structure(fields: Mapping[str, Convert]) -> Convert:
+    """A JSON object; each field by its type, a missing field is null. Fields that are not declared are counted as unknown."""
+
+    def convert(value: Any, more: More) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Unfit
+        found = {name: None if value.get(name) is None else each(value[name], more) for name, each in fields.items()}
+        more.extend(name for name in value if name not in fields)
+        return found
+
+    return convert
+
+
+OF_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""How Spark names some types where it writes a schema as JSON."""
+DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+
+def of_type(kind: Any) -> Convert:
+    """Return the conversion to a type, as `DataType.jsonValue` of Spark writes it. Raise Refused for a type that no line can hold."""
+    if isinstance(kind, str):
+        if found := DECIMAL.fullmatch(kind):
+            return decimal(int(found[1]), int(found[2]))
+        if known := SCALARS.get(OF_SPARK.get(kind, kind)):
+            return known
+    elif kind["type"] == "array":
+        return array(of_type(kind["elementType"]))
+    elif kind["type"] == "map" and kind["keyType"] == "string":
+        return mapping(of_type(kind["valueType"]))
+    elif kind["type"] == "struct":
+        return structure({field["name"]: of_type(field["type"]) for field in kind["fields"]})
+    _refuse(kind)
+
+
+def of_cell(kind: Any) -> Convert:
+    """Return the conversion of a CSV value to a type. Raise Refused for a type that no CSV value can have."""
+    if not isinstance(kind, str):
+        _refuse(kind)
+    return of_type(kind)
+
+
+def text(value: Any) -> str:
+    """Return a source value as a string: JSON without white space around its parts, with numbers as they are written."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{_json(one)}' for key, one in value.items())}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
+def _clock(value: Any) -> tuple[datetime, timedelta | None]:
+    found = TIME.fullmatch(value) if _is_string(value) else None
+    if not found:
+        raise Unfit
+    year, month, day_of, hour, minute, second, fraction, utc, sign, hours, minutes = found.groups(default="")
+    try:
+        clock = datetime(  # the zone is taken off by the caller
+            int(year), int(month), int(day_of), int(hour or 0), int(minute or 0), int(second or 0), int(f"{fraction[:6]:0<6}")
+        )
+    except ValueError:
+        raise Unfit("there is no such time") from None
+    if utc:
+        return clock, timedelta()
+    if not sign:
+        return clock, None
+    zone = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    if zone > FURTHEST_ZONE or int(minutes or 0) > 59:
+        raise Unfit("there is no such time zone")
+    return clock, -zone if sign == "-" else zone
+
+
+def _of_seconds(value: Number) -> datetime:
+    exact = _decimal(value)
+    if exact and exact.adjusted() >= LARGEST_ADJUSTED:
+        raise Unfit("as seconds since 1970 its year is not in 1 to 9999")
+    cut = Context(prec=len(value) + 30, rounding=ROUND_FLOOR).quantize(exact if exact else Decimal(0), Decimal("1e-6"))
+    try:
+        return EPOCH + timedelta(microseconds=int(cut.scaleb(6)))
+    except OverflowError:
+        raise Unfit("as seconds since 1970 its year is not in 1 to 9999") from None
+
+
+def _decimal(value: str) -> Decimal:
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:  # an exponent of twenty digits
+        raise Unfit("it is out of range") from None
+
+
+def _single(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _nearest_single(value: str) -> float:
+    double = float(value)
+    if not math.isfinite(double):
+        return double
+    below, above = math.nextafter(double, -math.inf), math.nextafter(double, math.inf)
+    # Rounding twice is wrong only if the double is exactly between two singles and the number is not.
+    if _single(below) != _single(above) and (exact := _decimal(value)) != Decimal(double):
+        return _single(above if exact > Decimal(double) else below)
+    return _single(double)
+
+
+def _refuse(kind: Any) -> NoReturn:
+    named = kind if isinstance(kind, str) else kind["type"]
+    raise Refused(
+        f"a column of type {named} can't be read from lines of JSON or CSV",
+        data="nothing was read or written",
+        hint="declare it as string, or take it apart in your function; CSV has no arrays, maps or structs, and the keys of a map are strings",
+    )
+
+
+SCALARS: dict[str, Convert] = {
+    "string": string, "boolean": boolean, **{kind: whole(kind) for kind in BITS}, **{kind: floating(kind) for kind in EXACT_INTEGERS},
+    "date": day, "timestamp": instant, "timestamp_ntz": wall_clock, "binary": octets,
+}  # fmt: skip

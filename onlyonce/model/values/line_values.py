@@ -1,0 +1,206 @@
+"""Reads one line of JSON or CSV into the declared columns, by the conversion table, or says why the line is invalid."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from onlyonce.model.values import conversions
+from onlyonce.model.values.conversions import Cell, Convert, More, Number, Unfit
+
+SHOWN = 40
+"""How many characters of a value a reason shows. The whole line is in `oo_raw`."""
+SPACE = " \t\r\n"
+DEEPEST = 1000
+"""How deep a line may be nested."""
+SHALLOW = 100
+"""Python's own limit of calls reaches much further."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+SURROGATE = re.compile("[\ud800-\udfff]")
+FIELD = re.compile(r'"((?:[^"]|"")*+)"(,|\Z)|([^",]*+)(,|\Z)')
+NO_OBJECT = "the line is no JSON object of the declared types"
+MORE = "there is more on the line than one JSON object"
+BLANK = "the line is blank"
+NUL = "a text holds the sign U+0000, which PostgreSQL can't store"
+HALF = "half of a surrogate pair, which is no sign"
+
+
+class Row(NamedTuple):
+    """The values of the columns in order; or the reason why there are none. `more`: the line has fields that are not declared."""
+
+    values: Sequence[Any] | None
+    reason: str | None = None
+    more: bool = False
+
+
+class Column(NamedTuple):
+    """A declared column: its name, its type as people write it, and its conversion."""
+
+    name: str
+    kind: str
+    convert: Convert
+
+
+class Invalid(Exception):
+    """A line that is no record; the message is the reason."""
+
+
+def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[str], Row]:
+    """Return what reads a line of JSON. `known`: all fields that do not count as unknown."""
+    names = frozenset(known)
+
+    def read(line: str) -> Row:
+        try:
+            found = json_object(line)
+            more: More = [name for name in found if name not in names]
+            with _deep(line):
+                values = _converted(columns, [found.get(column.name) for column in columns], more)
+            return Row(values, None, bool(more))
+        except Invalid as wrong:
+            return Row(None, str(wrong))
+
+    return read
+
+
+def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
+    """Return what reads a line of CSV: one value for each column, in order."""
+
+    def read(line: str) -> Row:
+        try:
+            cells = csv_cells(line)
+            if len(cells) != len(columns):
+                raise Invalid(f"the line has not the {len(columns)} columns that are declared")
+            return Row(_converted(columns, [_given(*one) for one in zip(cells, columns, strict=True)], []))
+        except Invalid as wrong:
+            return Row(None, str(wrong))
+
+    return read
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for anything else."""
+    if not line.strip(SPACE):
+        raise Invalid(BLANK)
+    try:
+        with _deep(line):
+            found = DECODER.decode(line)
+            if "\\u" in line:
+                _check_strings(found)
+    except json.JSONDecodeError as error:
+        # A number or an array with something behind it is no object either.
+        whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
+        raise Invalid(MORE if whole else f"{NO_OBJECT}: {shown(line)}") from None
+    if not isinstance(found, dict):
+        raise Invalid(f"{NO_OBJECT}: {shown(line)}")
+    return found
+
+
+def csv_cells(line: str) -> list[Cell | None]:
+    """Return the values of a line by RFC 4180; an empty one without quotes is None. Raise Invalid."""
+    line = line.removesuffix("\n").removesuffix("\r")
+    if not line.strip(" "):
+        raise Invalid(BLANK)
+    if "\0" in line:
+        raise Invalid(NUL)
+    if '"' not in line:
+        return [Cell(one) if one else None for one in line.split(",")]
+    found, at, after = list[Cell | None](), 0, ","
+    while after:
+        field = FIELD.match(line, at)
+        if field is None:
+            even = line.count('"') % 2 == 0
+            raise Invalid(
+                "a quote stands within a value, or text beside a quoted value"
+                if even
+                else "a quote is open at the end of the line; a record is one line"
+            )
+        quoted, behind, plain, after = field.groups()
+        after = behind if quoted is not None else after
+        found.append(Cell(quoted.replace('""', '"')) if quoted is not None else Cell(plain) if plain else None)
+        at = field.end()
+    return found
+
+
+def shown(value: str) -> str:
+    """Return the first characters of a value, none of which harms a terminal or PostgreSQL."""
+    short = CONTROL.sub("\ufffd", SURROGATE.sub("\ufffd", value[:SHOWN]))
+    return f"{short}…" if len(value) > SHOWN else short
+
+
+def _given(cell: Cell | None, column: Column) -> Cell | None:
+    """Return a CSV value as its type takes it. The empty string, and spaces around a value, belong to strings only."""
+    if cell is None or column.kind in ("string", "binary"):
+        return cell
+    return Cell(cell.strip(" ")) if cell else None
+
+
+def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> list[Any]:
+    found = []
+    for column, value in zip(columns, given, strict=True):
+        try:
+            found.append(None if value is None else column.convert(value, more))
+        except Unfit as why:
+            because = f" ({why})" if str(why) else ""
+            raise Invalid(f"column {column.name} is no {column.kind}: {shown(conversions.text(value))}{because}") from None
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        there: set[str] = set()
+        twice = next(name for name, _ in pairs if name in there or there.add(name))  # type: ignore[func-returns-value]
+        raise Invalid(f"the line has the field {shown(twice)} twice")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=_no_number)
+
+
+def _check_strings(found: Any) -> None:
+    for each in _strings(found):
+        if "\0" in each:
+            raise Invalid(NUL)
+        if SURROGATE.search(each):
+            raise Invalid(f"a text holds {HALF}")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+
+
+@contextmanager
+def _deep(line: str) -> Iterator[None]:
+    """Let Python's decoder go as deep as the line is nested. Raise Invalid if that is too deep: else it would depend on who calls."""
+    if line.count("[") + line.count("{") <= SHALLOW:
+        yield
+        return
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", STRING.sub("", line)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST:
+        raise Invalid(f"{NO_OBJECT}: {shown(line)}")
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + 4 * DEEPEST)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

@@ -1,0 +1,107 @@
+"""What a value means holds for whole records on Spark: in a line read by the fast path or not, in columns, at the top and nested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.declare.pipeline import Files
+from onlyonce.session import schemas
+from onlyonce.sources.lines import LINE, Lines
+from onlyonce.sources.parse import coercion
+from tests.support.arrivals import records_of
+from tests.support.shop import SHOP
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+TYPES = {
+    "paid": "timestamp", "wall": "timestamp_ntz", "day": "date", "part": "struct<paid:timestamp,many:array<date>>", "price": "decimal(12,2)", "weight": "float",
+    "real": "double", "whole": "bigint", "note": "string", "raw": "binary", "extra": "map<string,int>",
+}  # fmt: skip
+SCHEMA = "id string, at timestamp, " + ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+KEPT: list[tuple[str, str, Any]] = [
+    ("paid", "1767225600.123456789", datetime(2026, 1, 1, 0, 0, 0, 123456, UTC)), ("paid", '"2026-03-01T12:00+02:00"', datetime(2026, 3, 1, 10, tzinfo=UTC)),
+    ("wall", '"0001-01-01T00:00"', datetime(1, 1, 1)), ("day", '"9999-12-31"', date(9999, 12, 31)), ("price", "1.2300", Decimal("1.23")),
+    ("weight", "16777216", 16777216.0), ("real", "9007199254740992", 2.0**53), ("whole", "9223372036854775807", 2**63 - 1), ("note", "1767225600.123456782", "1767225600.123456782"),
+    ("note", '{"a" : [1.10, null]}', '{"a":[1.10,null]}'), ("raw", '"YQ=="', b"a"), ("extra", '{"a":1}', {"a": 1}),
+]  # fmt: skip
+INVALID = {
+    "paid": ['"10:15:00"', '"\\t12:00"', '"\\u00312:00"', '"2026"', '"45000"', '"2026-03-01T12:00:00 BST"', "1767225600000", "-62135596801", '"20260301"', '"10000-01-01"'],
+    "day": ['"20260301"', '"45000"', '"0000-12-31"', '"2026-03-01T00:00:00Z"'], "wall": ['"10:15"'], "price": ["1.239", "12345678901"], "weight": ["1e300", "16777217"],
+    "part": ['{"paid":"10:15"}', '{"many":["20260301"]}'], "real": ["1e400", "9007199254740993", '"NaN"'],
+}  # fmt: skip
+
+
+def records(spark: SparkSession, lines: list[str], **declared: Any) -> list[Any]:
+    """The records of some lines, in their order."""
+    rows = [(line, None, 7, at) for at, line in enumerate(lines)]
+    shaped = spark.createDataFrame(rows, schemas.of(LINE)).coalesce(1)
+    pipeline = replace(SHOP, **{"schema": SCHEMA, "record_id": ("id",), **declared})
+    return sorted(records_of(spark, Lines([], shaped), pipeline, NOW), key=lambda row: row.id or row.oo_raw)
+
+
+def line(number: int, column: str, value: str) -> str:
+    """A record with one more column."""
+    return f'{{"id":"{number:03}","at":"2026-03-01T12:00:00Z","{column}":{value}}}'
+
+
+def test_a_value_of_a_line_is_that_of_the_table(spark: SparkSession) -> None:
+    """For each type that a record can have."""
+    found = records(spark, [line(number, name, value) for number, (name, value, _) in enumerate(KEPT)])
+    assert [(row.oo_reason, row[name].astimezone(UTC) if name == "paid" else row[name]) for row, (name, _, _) in zip(found, KEPT, strict=True)] == [(None, wanted) for _, _, wanted in KEPT]
+
+
+def test_a_value_that_is_not_in_the_table_makes_its_record_invalid(spark: SparkSession) -> None:
+    """No clock, no locale and no rounding decides, at the top and nested; the column and the value are in the reason."""
+    given = [(name, value) for name, values in INVALID.items() for value in values]
+    found = records(spark, [line(number, *one) for number, one in enumerate(given)])
+    said = [(name, str(row.oo_reason)) for row, (name, _) in zip(found, given, strict=True)]
+    assert [(name, reason) for name, reason in said if not reason.startswith(f"column {name} is no {TYPES[name]}: ")] == []
+
+
+def test_a_time_of_day_is_no_event_time_however_it_is_written(spark: SparkSession) -> None:
+    """As a second key, by an escape, behind a control character, in a column of strings."""
+    odd = ['"at":"2026-03-01","at":"12:00"', '"\\u0061t":"12:00"', '"at":"\\t12:00"', '"at":"\\u00312:00"']
+    for kind in ("timestamp", "string"):
+        found = records(spark, [f'{{"id":"{number}",{one}}}' for number, one in enumerate(odd)], schema=f"id string, at {kind}")
+        assert all(row.oo_reason for row in found)
+    assert records(spark, ["a,\x0112:00", "b,12:00"], schema="id string, at timestamp", source=Files(format="csv"))[0].oo_reason is not None
+
+
+def test_the_id_of_a_number_is_that_of_its_characters(spark: SparkSession) -> None:
+    """Two numbers that a double can't tell apart are two records, in JSON as in CSV."""
+    ids = ["1767225600.123456781", "1767225600.123456782", "1e400", "1e999", "1.10", "1.1"]
+    schema = "id string, at timestamp"
+    of_json = records(spark, [f'{{"id":{one},"at":1767225600}}' for one in ids], schema=schema)
+    of_csv = records(spark, [f"{one},2026-01-01" for one in ids], schema=schema, source=Files(format="csv"))
+    assert {(row.id, row.oo_high, row.oo_low) for row in of_json} == {(row.id, row.oo_high, row.oo_low) for row in of_csv}
+    assert {row.id for row in of_json} == {*ids}
+
+
+def test_an_unknown_field_within_a_struct_is_kept(spark: SparkSession) -> None:
+    """At each depth; a record without any has no oo_unknown."""
+    schema = "id string, at timestamp, part struct<a:array<struct<b:int>>>"
+    values = ['{"a":[{"b":1}]}', '{"a":[{"b":1},{"c":2}]}', '{"x":1}', "null"]
+    lines = [f'{{"id":"{number}","at":1767225600,"part":{value}}}' for number, value in enumerate(values)]
+    assert [row.oo_unknown for row in records(spark, lines, schema=schema)] == [None, lines[1], lines[2], None]
+
+
+def test_a_date_or_time_of_a_column_has_a_year_of_four_digits(spark: SparkSession) -> None:
+    """A file of columns may hold years that no sink can; such a record is invalid, and its neighbours are kept."""
+    rows = spark.range(3).select(
+        F.lit(None).cast("string").alias("oo_line"), F.lit(None).cast("string").alias("oo_refused"), F.lit(7).cast("long").alias("oo_file"),
+        F.col("id").alias("oo_position"), F.lit(None).cast("string").alias("oo_rest"), F.col("id").cast("string").alias("id"), F.lit(NOW).cast("timestamp").alias("at"),
+        F.when(F.col("id") == 1, F.timestamp_seconds(F.lit(253402300800))).otherwise(F.lit(NOW)).alias("paid"),
+        F.when(F.col("id") == 2, F.date_sub(F.lit("0001-01-01").cast("date"), 1)).otherwise(F.lit("2026-01-01").cast("date")).alias("day"),
+    )  # fmt: skip
+    assert rows.columns[:5] == [field.split()[0] for field in coercion.BESIDE.split(", ")]
+    pipeline = replace(SHOP, schema="id string, at timestamp, paid timestamp, day date", source=Files(format="parquet"))
+    found = sorted((str(row.oo_reason), row.id) for row in records_of(spark, Lines([], rows), pipeline, NOW))
+    assert [(reason.split(":")[0], known) for reason, known in found] == [("None", "0"), ("column day is no date", None), ("column paid is no timestamp", None)]
