@@ -6,6 +6,7 @@ MADE := .venv/.made
 UV_VERSION := 0.13.8
 UV := .venv/.uv/bin/uv
 IVY_SETTINGS ?=
+LOCK ?= requirements.lock
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS ?= 1
@@ -17,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions mutants bench bench-all bench-peers clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -80,6 +81,12 @@ test-versions: export TESTS := tests/dags tests/page tests/spark/run/test_spine.
 test-versions: env ## DAGs, page and a sample of Spark with the oldest and the newest Airflow 3 and Spark 4 (docs/reference/versions.md)
 	@for name in $(VERSIONS); do UV=$(UV) sh tests/versions/run.sh $$name || exit 1; done
 
+test-packaging: env ## install the wheel as pip would, newest and lowest versions, and run the tutorial's first commands (needs the network; the result is in tests/packaging/result.md)
+	$(BIN)/python -m tests.packaging.check $(UV)
+
+release: docs ## wheel, sdist, site, SBOM and checksums in dist/, and the image where a container engine runs (docs/how-to/make-a-release.md)
+	UV=$(UV) sh docker/release.sh
+
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
 bench: env $(MADE)/classes ## the benchmarks; what they find is written to tests/benchmarks/results
@@ -92,9 +99,11 @@ bench-peers: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
 bench-peers: env $(MADE)/broker $(MADE)/classes $(MADE)/peers ## Flink, Bytewax and Spark's own ways beside receive, on the same files (an environment of 800 MB)
 	$(BIN)/pytest -q -s tests/benchmarks/test_peers.py tests/benchmarks/test_peers_kafka.py -m slow
 
-lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
+lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml, and from it docker/requirements.lock (no development packages)
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
+	$(UV) pip compile pyproject.toml --extra image --universal --python-version 3.11 --generate-hashes --constraint requirements.lock \
+		--no-emit-index-url --custom-compile-command "make lock" --no-annotate --quiet --output-file docker/requirements.lock
 
 clean: ## remove the environment and caches; the state in .onlyonce stays
 	-@$(MAKE) --no-print-directory down
@@ -116,9 +125,9 @@ $(MADE)/uv: Makefile
 	@[ -x $(BIN)/python ] || $(UV) venv --quiet --allow-existing --python "$$(cat $(MADE)/python)" .venv
 	@touch $@
 
-$(MADE)/packages: requirements.lock | $(MADE)/uv
-	@echo "env: packages of requirements.lock"
-	@for attempt in 1 2 3; do $(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock && exit 0; done; exit 1
+$(MADE)/packages: $(LOCK) | $(MADE)/uv
+	@echo "env: packages of $(LOCK)"
+	@for attempt in 1 2 3; do $(UV) pip sync --quiet --python $(BIN)/python --require-hashes $(LOCK) && exit 0; done; exit 1
 	@touch $@
 
 $(MADE)/onlyonce: $(MADE)/packages pyproject.toml

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import loading
+from onlyonce.declare import identity, loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 
@@ -29,7 +29,8 @@ Schemas = dict[str, dict[str, Any]]
 
 def key(pipeline: Pipeline) -> str:
     """A hash of all that decides what a check finds. Imports the functions. Raises Refused for one that is not there."""
-    parts = [repr(pipeline), repr([(output.lookups, output.reject, output.join, output.stateful) for output in pipeline.outputs]), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
+    declared = [identity.mode(pipeline), *(loading.fingerprint(pipeline, query) for query in pipeline.queries())]
+    parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
     found = hashlib.sha256("\n".join(parts).encode())
     for file in _modules(pipeline):
         found.update(file.read_bytes())

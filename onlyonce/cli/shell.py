@@ -138,10 +138,15 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
     from sqlalchemy.exc import DBAPIError
 
     from onlyonce import settings
+    from onlyonce.database import formats
     from onlyonce.database.connect import Database, transaction
 
     url = there(settings.reader_url)
+    formats.check_home()
     try:
+        # In a transaction of its own: `work` may choose its isolation level first.
+        with transaction(Database(url, "onlyonce-reader")) as connection:
+            formats.refuse_other(formats.of_database(connection), "the database")
         with transaction(Database(url, "onlyonce-reader")) as connection:
             return work(connection)
     except DBAPIError as error:

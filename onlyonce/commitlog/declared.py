@@ -1,4 +1,4 @@
-"""The declarations that each query has run under, in readable parts, kept once for each fingerprint.
+"""The declarations that each query has run under, as the parts of their identity, kept once for each hash.
 
 Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.change.plan`. `onlyonce/model/operate/plan.py`
 decides what a difference means. Not promised: that a query can be compared which ran before the log kept this.
@@ -68,7 +68,7 @@ def check(connection: Connection, lineage: Lineage, now: Declared) -> None:
 
 
 def keep(connection: Connection, now: Declared) -> None:
-    """Keep a declaration, once for each fingerprint. A backfill does it too: it makes windows under it."""
+    """Keep a declaration, once for each hash. A backfill does it too: it makes windows under it."""
     do(
         connection, "plan", "keep",
         instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
@@ -102,6 +102,6 @@ def last_final(connection: Connection, instance: str, output: str) -> tuple[date
 
 
 def _parts(query: str, last: Any) -> dict[str, Any] | None:
-    # The mode is no part of the fingerprint, since a batch ends in the mode in which it began: its row tells it.
+    # The mode is no part of the identity, since a batch ends in the mode in which it began: its row has it.
     parts: dict[str, Any] | None = last.parts
     return parts | {"mode": last.mode} if query == "receive" and parts else parts

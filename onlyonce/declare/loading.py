@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import sys
@@ -13,13 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import following, target_identity
+from onlyonce.declare import following, identity, target_identity
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.fingerprint import output_parts, receive_parts
-from onlyonce.declare.outputs import newest, state_schema
+from onlyonce.declare.outputs import state_schema
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
 from onlyonce.declare.resolve import check_written, named
-from onlyonce.model import origin, record_size
+from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError, Refused
 
 NOTHING_DONE = "nothing was read or written"
@@ -122,39 +120,19 @@ def source_files(output: Output) -> list[str]:
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
-    """A short hash of what decides a query's results: its declaration and the source of its functions."""
-    if query == "receive" and pipeline.sources:
-        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.id_space]
-        for name, one in sorted(pipeline.inputs.items()):
-            parts += [name, one, one.source.layout(), one.source.max_record_bytes]
-    elif query == "receive":
-        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
-        parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
-        # Said only where it is another than the default, so that a pipeline from before it existed keeps its fingerprint.
-        most = pipeline.source.max_record_bytes
-        parts += [] if most == record_size.DEFAULT else [most]
-    else:
-        root = pipeline.output(query)
-        outputs = [root, *pipeline.made_from(root)]
-        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(f) for o in with_function(outputs) for f in functions(o)]]
-        parts += [(o.name, o.lookups) for o in outputs if o.lookups]
-        parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
-        parts += [(o.name, o.join) for o in outputs if o.join]
-        parts += [_upstream(o) for o in pipeline.upstream(root)]
-        parts += [(o.name, o.stateful, state(o)) for o in outputs if o.stateful]
-        parts += [(o.name, newest.parts(o.sink)) for o in outputs if newest.parts(o.sink)]
-    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
+    """Return the short hash of what decides a query's results: its declaration and the source of its functions."""
+    return identity.digest(parts(pipeline, query))
 
 
 def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
-    """The same in readable parts, to be kept in the log and compared (`onlyonce.model.operate.plan`)."""
+    """Return what decides a query's results, as the log keeps it and `onlyonce.model.operate.plan` compares it."""
     if query == "receive":
-        return receive_parts(pipeline)
+        return identity.receive_parts(pipeline)
     root = pipeline.output(query)
     outputs = [root, *pipeline.made_from(root)]
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
     upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
-    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root))
+    return identity.output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root))
 
 
 def _upstream(output: Output) -> str:

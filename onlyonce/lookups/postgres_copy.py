@@ -26,6 +26,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.declare.outputs.sinks import Postgres
 from onlyonce.model.errors import Refused
+from onlyonce.storage import footers
 
 MOST_BYTES = 512 * 2**20
 """Of the table as text. Each change stores the table anew, and the driver has one Parquet file of it in memory."""
@@ -145,7 +146,7 @@ def _statement(lookup: Lookup, schema: pa.Schema) -> sql.Composed:
 
 def _parquet(lookup: Lookup, file: Any, schema: pa.Schema) -> pa.Buffer:
     into = pa.BufferOutputStream()
-    with parquet.ParquetWriter(into, schema) as writer:
+    with parquet.ParquetWriter(into, schema, **footers.form(schema)) as writer:
         try:
             for part in _parts(file, schema):
                 writer.write_batch(part)

@@ -7,6 +7,7 @@ Times are whole microseconds since 1970, UTC.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from onlyonce.model.outputs.chained import Chained
@@ -29,6 +30,13 @@ class Frontier:
     ended: Micros | None = None
     silent_tide: Micros | None = None
     silent_clock: Micros | None = None
+
+    @property
+    def content(self) -> str:
+        """The frontier as the note of a commit has it, under the names of the column `oo_frontier`."""
+        return json.dumps(
+            {"tide": self.tide, "ended": self.ended, "silent_tide": self.silent_tide, "silent_clock": self.silent_clock}, sort_keys=True
+        )
 
     def after_batch(self, largest: Micros | None) -> Frontier:
         """The frontier once a batch with this largest kept event time is committed."""

@@ -155,7 +155,7 @@ def _of_sink(output: Output) -> dict[str, Any]:
         does = f"refused: {error.hint}"
     return {
         "output": output.name,
-        "sink": type(output.sink).__name__,
+        "sink": output.sink.target(output.name).partition(":")[0],
         "write": output.sink.write,
         "a backfill would": does,
     }

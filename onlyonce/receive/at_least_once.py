@@ -83,5 +83,5 @@ def _largest(times: pa.ChunkedArray) -> int:
 def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
     app_id = f"{plan.lineage}/control"
-    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))
+    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, reached.content)
     events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)

@@ -219,7 +219,7 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides:
         number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
         passing("close-after-begin")
         app_id = f"{query.lineage}/close"
-        commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+        commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
         version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
         passing("close-after-delta")
         run(query.database, lambda conn: closes.end(conn, query.driver, number, version))

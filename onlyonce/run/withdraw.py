@@ -143,7 +143,7 @@ def _between(path: Location, told: str) -> Retryable:
 
 
 def _mark(app_id: str, batch_id: int) -> str:
-    return json.dumps({"app_id": app_id, "version": batch_id, "unit": TAKEN}, sort_keys=True)
+    return log_entries.text({"app_id": app_id, "version": batch_id, "unit": TAKEN})
 
 
 def _note(entry: dict[str, Any]) -> dict[str, Any]:

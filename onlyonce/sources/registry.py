@@ -7,6 +7,7 @@ driver and a new life read the same input. Who calls it: `source_files`, `source
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
@@ -36,7 +37,7 @@ def append(table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver
     names = schemas.of(schema).names
     batches = groupby(rows, key=itemgetter(0))
     files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
-    content = hashlib.sha256(repr([row[:-1] for row in rows]).encode()).hexdigest()[:32]
+    content = hashlib.sha256(json.dumps([row[:-1] for row in rows], default=str).encode()).hexdigest()[:32]
     commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
     try:
         own_tables.append_rows(files, table, commit)

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from onlyonce.model.storage.location import Location
-from onlyonce.storage import stores
+from onlyonce.storage import log_entries, stores
 from onlyonce.storage.log_entries import LOG
 
 KEPT = 20
@@ -35,7 +35,7 @@ def write(at: Location, before: DeltaTable, added: Sequence[AddAction]) -> None:
     version = before.version() + 1
     try:
         new = _after(_told(at, version - 1) or _counted(before), added)
-        stores.of(at).put(_place(at, version), json.dumps(new).encode())
+        stores.of(at).put(_place(at, version), log_entries.text(new).encode())
         for old in range(max(version - 2 * KEPT, 0), version - KEPT):
             stores.of(at).delete(_place(at, old))
     except OSError as error:

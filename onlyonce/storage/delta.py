@@ -5,7 +5,6 @@ Delta silently skips a write at or below the highest txnVersion of a txnAppId. S
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -57,7 +56,7 @@ class Commit:
 
     def note(self) -> str:
         """The commit's userMetadata."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return log_entries.text(asdict(self))
 
     def is_told_by(self, note: Mapping[str, Any]) -> bool:
         """Whether a note is that of a commit under this transaction id and version, whatever it holds."""

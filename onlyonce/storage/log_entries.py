@@ -59,10 +59,19 @@ def actions(path: Location, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stores.of(at).read(at).decode().splitlines()]
 
 
-def note(text: str | None) -> dict[str, Any]:
+def text(value: Any) -> str:
+    """Return a value as JSON for a table's log: the only encoder for what we write there.
+
+    Characters stay as they are. An escape of a character outside the basic plane is a pair (`\\ud842\\udfb7`), and arrow-json, which delta-rs and DuckDB
+    read statistics with, makes another string of it: they would skip a file that has the value.
+    """
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def note(metadata: str | None) -> dict[str, Any]:
     """The note in a commit's userMetadata; empty for one that is none of ours."""
     try:
-        found = json.loads(text or "{}")
+        found = json.loads(metadata or "{}")
     except ValueError:
         return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
     return found if isinstance(found, dict) else {}

@@ -11,7 +11,6 @@ knows. Errors: those of `delta.once`. Not promised: the names of the files.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -131,5 +130,5 @@ def added(path: Location, file: Location, indexed: Sequence[statistics.Column], 
     entry, footer = arrow.end(file)
     values = (map(unquote, part.split("=", 1)) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(footer, indexed))
+    found = log_entries.text(statistics.of(footer, indexed))
     return AddAction(str(place), entry.bytes, partition, int(entry.modified * 1000), data_change, found)

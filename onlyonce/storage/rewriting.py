@@ -13,7 +13,6 @@ that it happens: where another writer has taken one of the files meanwhile, noth
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -99,9 +98,7 @@ def _changed(path: Location, old: Sequence[File], change: Rows) -> pa.Table:
 def write(folder: Location, partition: dict[str, str], number: int, rows: pa.Table) -> Location:
     """Write a data file of an attempt, by its number, to the disk; gives its place."""
     new = folder.joinpath(*(f"{name}={value}" for name, value in partition.items()), f"part-{number:05}.parquet")
-    form: dict[str, Any] = {"use_dictionary": dictionaries.worth_it(rows), "compression": "zstd", "store_schema": False}
-    with arrow.writer(new, rows.schema, **form) as file:
-        file.write_table(rows, row_group_size=ROW_GROUP)
+    arrow.write(new, rows, ROW_GROUP, use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False)
     durable.sync(new)
     return new
 
@@ -155,7 +152,7 @@ def replace(path: Location, old: Sequence[File], new: Sequence[Location], app_id
             actions += [own_tables.added(path, file, indexed, data_change=False) for file in new]
             properties = CommitProperties(
                 custom_metadata={
-                    "userMetadata": json.dumps({"app_id": app_id, "version": number}),
+                    "userMetadata": log_entries.text({"app_id": app_id, "version": number}),
                     "isBlindAppend": False,
                 },
                 app_transactions=[Transaction(app_id, number, now)],

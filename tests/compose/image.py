@@ -87,7 +87,7 @@ def environment_is_the_locked_one(image: Image) -> Iterator[str]:
     runs = " ".join(image.arguments("RUN"))
     if "make env" not in runs:
         yield "the environment is not made by the Makefile"
-    for file in ("requirements.lock", "docker/ivy.xml", "pyproject.toml"):
+    for file in ("docker/requirements.lock", "docker/ivy.xml", "pyproject.toml"):
         if file not in [source for source, _ in copied(image)]:
             yield f"{file} is not copied"
     if found := re.findall(r"(?:pip|uv pip|npm|conda) install[^&]*|curl[^&]*|wget[^&]*", runs) + image.arguments("ADD"):

@@ -20,7 +20,7 @@ MISTAKES = [
     ("python_and_java_are_ours", "dockerfile", "FROM eclipse-temurin:17.", "FROM eclipse-temurin:11."),
     ("environment_is_the_locked_one", "dockerfile", "RUN make env", "RUN pip install ."),
     ("environment_is_the_locked_one", "dockerfile", "USER onlyonce", "RUN pip install boto3\nUSER onlyonce"),
-    ("environment_is_the_locked_one", "dockerfile", "COPY docker/ivy.xml docker/", ""),
+    ("environment_is_the_locked_one", "dockerfile", "docker/requirements.lock docker/ivy.xml", "docker/ivy.xml"),
     (
         "environment_is_the_locked_one",
         "dockerfile",
@@ -62,9 +62,19 @@ def test_each_rule_has_a_mistake() -> None:
     assert {rule for rule, *_ in MISTAKES} == set(RULES)
 
 
-def locked() -> dict[str, str]:
-    """The version of each package that the image has."""
-    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+def locked(file: str = "requirements.lock") -> dict[str, str]:
+    """Return the locked version of each package."""
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / file).read_text(), re.MULTILINE))
+
+
+def test_the_image_installs_what_is_tested_without_what_tests_it() -> None:
+    """docker/requirements.lock has the versions of requirements.lock, and no package that only `dev` asks for."""
+    image, whole = set(locked("docker/requirements.lock").items()), set(locked().items())
+    names = {name for name, _ in image}
+
+    assert image < whole, f"run make lock: {sorted(image - whole)}"
+    assert not names & {"pytest", "mypy", "ruff", "playwright", "moto", "matplotlib", "mkdocs", "duckdb", "hypothesis"}
+    assert {"pyspark", "apache-airflow", "delta-spark", "pyiceberg", "pymysql", "confluent-kafka"} <= names
 
 
 def test_the_lock_is_within_the_ranges_of_what_is_declared() -> None:

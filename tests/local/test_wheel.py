@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from onlyonce.database import formats
 
@@ -35,6 +38,36 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
     compose = zipfile.ZipFile(wheel).read("onlyonce/scaffold/templates/docker-compose.yml")
     assert compose == (ROOT / "docker-compose.yml").read_bytes()
     assert "onlyonce/scaffold/templates/pipelines.py.template" in names
+
+
+def test_the_metadata_lets_pip_choose_versions_that_run(wheel: Path) -> None:
+    """pip must find one version of pyspark and pyspark-client, and a delta-spark whose jar exists: those of the lock, at most."""
+    with zipfile.ZipFile(wheel) as opened:
+        [name] = [one for one in opened.namelist() if one.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(opened.read(name).decode())
+    locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE))
+    wanted = [Requirement(one) for one in metadata.get_all("Requires-Dist", [])]
+    spark = {one.name: one.specifier for one in wanted if one.name in ("pyspark", "pyspark-client", "delta-spark")}
+
+    assert spark["pyspark"] == spark["pyspark-client"]
+    for package, allowed in spark.items():
+        major, minor, patch = locked[package].split(".")
+        assert locked[package] in allowed
+        assert f"{major}.{minor}.{int(patch) + 1}" not in allowed, (
+            "run make test-packaging with the newer version first"
+        )
+    # `pip install` at the lowest allowed versions can only be tried if each has a lower bound.
+    unbounded = [
+        str(one)
+        for one in wanted
+        if one.name != "onlyonce-pipelines" and not one.specifier and _is_installed_by_users(one)
+    ]
+    assert unbounded == []
+    assert metadata.get_all("License-File") == ["LICENSE", "NOTICE"]
+
+
+def _is_installed_by_users(wanted: Requirement) -> bool:
+    return wanted.marker is None or "dev" not in str(wanted.marker)
 
 
 def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:

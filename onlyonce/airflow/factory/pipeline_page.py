@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
+from onlyonce.declare import identity
 from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources.sources import WithInbox
 from onlyonce.model.windows import Fixed, Window, own
@@ -90,7 +91,7 @@ def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
         layout = ", Debezium's changes" if source.of_envelope else ""
-        layout += f", {type(source.registered['value']).__name__} by a schema registry" if "value" in source.registered else ""
+        layout += f", {identity.of(source.registered['value'])['kind']} by a schema registry" if "value" in source.registered else ""
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
@@ -135,7 +136,7 @@ def _windows(window: Window | None) -> str:
         return "none"
     window = own(window) if isinstance(window, Fixed) else window
     parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
-    return f"{type(window).__name__.lower()}: {', '.join(parts)}"
+    return f"{identity.of(window)['kind']}: {', '.join(parts)}"
 
 
 def _words(columns: tuple[str, ...]) -> str:

@@ -17,6 +17,10 @@ from onlyonce.model.run.long_run import LongRun
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")
 
 
+PATH = "onlyonce.airflow.triggers.long_run_end.LongRunEnd"
+"""Airflow stores it with each waiting task, and imports the trigger by it."""
+
+
 class LongRunEnd(BaseTrigger):
     """Fires when no long run of the pipeline is alive. It decides nothing: the task then reads the log itself.
 
@@ -35,7 +39,7 @@ class LongRunEnd(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What Airflow stores of it, in plain text."""
-        return (f"{__name__}.{type(self).__name__}", {"pipeline": self.pipeline, "supervisor": self.supervisor})
+        return (PATH, {"pipeline": self.pipeline, "supervisor": self.supervisor})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every few seconds, as long as the driver is alive or the database away."""

@@ -24,6 +24,10 @@ from onlyonce.model.errors import OnlyonceError
 _LOOKS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="onlyonce-look")
 
 
+PATH = "onlyonce.airflow.triggers.open_windows.OpenWindows"
+"""Airflow stores it with each waiting task, and imports the trigger by it."""
+
+
 class OpenWindows(BaseTrigger):
     """Fires when the windows are closed, when that can't help any more, or when the time is up.
 
@@ -50,7 +54,7 @@ class OpenWindows(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What Airflow stores of it, in plain text."""
         return (
-            f"{__name__}.{type(self).__name__}",
+            PATH,
             {"asked": self.asked, "until": self.until, "declared": self.declared},
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from datetime import timedelta
 from keyword import iskeyword
 
@@ -30,8 +29,8 @@ class Lookup:
     name: str
     table: Delta | Postgres
     keys: Several[str] = NONE
-    # How fresh a table is decides no result, so it is in no fingerprint.
-    refresh: timedelta | None = field(default=None, repr=False)
+    # How fresh a table is decides no result, so it is no part of the identity.
+    refresh: timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("lookup", self.name)

@@ -36,12 +36,6 @@ def deletes(sink: Any) -> str | None:
     return found
 
 
-def parts(sink: Any) -> dict[str, str]:
-    """The same in text, where it is declared: a fingerprint from before there was any keeps its own."""
-    found = {"newest_by": ", ".join(newest_by(sink)), "deletes": deletes(sink) or ""}
-    return {name: value for name, value in found.items() if value}
-
-
 def check_sink(kind: str, sink: Any) -> None:
     """Refuse options that can't work together."""
     if newest_by(sink) and sink.write not in ("upsert", HISTORY):

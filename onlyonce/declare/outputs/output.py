@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from datetime import timedelta
 from typing import Literal
 
@@ -66,11 +65,10 @@ class Output:
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
-    # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
-    lookups: Several[Lookup] = field(default=NONE, repr=False)
-    reject: str = field(default="", repr=False)
-    join: Join | None = field(default=None, repr=False)
-    stateful: Stateful | None = field(default=None, repr=False)
+    lookups: Several[Lookup] = NONE
+    reject: str = ""
+    join: Join | None = None
+    stateful: Stateful | None = None
 
     def __post_init__(self) -> None:
         check_name("output", self.name)

@@ -40,18 +40,19 @@ class Webhook:
                    lost comes again with the same id, in other company. It says 2xx where it has all of them
     """
 
+    # It may hold a secret, and an error may print the declaration.
     url: str | None = field(default=None, repr=False)
-    connection: str | None = field(default=None, repr=False)
-    authorization: str | None = field(default=None, repr=False)
+    connection: str | None = None
+    authorization: str | None = None
     keys: Several[str] = NONE
     order_by: Several[str] = NONE
-    # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
-    remembers: timedelta = field(default=timedelta(0), repr=False)
-    attempts: int = field(default=12, repr=False)
-    pause: timedelta = field(default=timedelta(seconds=1), repr=False)
-    timeout: timedelta = field(default=timedelta(seconds=30), repr=False)
-    at_once: int = field(default=8, repr=False)
-    batch: int = field(default=1, repr=False)
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    remembers: timedelta = timedelta(0)
+    attempts: int = 12
+    pause: timedelta = timedelta(seconds=1)
+    timeout: timedelta = timedelta(seconds=30)
+    at_once: int = 8
+    batch: int = 1
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.connection is None):
@@ -85,11 +86,11 @@ class BigQuery:
     """
 
     table: str
-    remembers: timedelta = field(default=timedelta(minutes=1), repr=False)
-    attempts: int = field(default=12, repr=False)
-    pause: timedelta = field(default=timedelta(seconds=1), repr=False)
-    timeout: timedelta = field(default=timedelta(seconds=60), repr=False)
-    at_once: int = field(default=8, repr=False)
+    remembers: timedelta = timedelta(minutes=1)
+    attempts: int = 12
+    pause: timedelta = timedelta(seconds=1)
+    timeout: timedelta = timedelta(seconds=60)
+    at_once: int = 8
 
     def __post_init__(self) -> None:
         _check_table("BigQuery", self.table)
@@ -120,8 +121,8 @@ class BigQueryStream:
     """
 
     table: str
-    # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
-    timeout: timedelta = field(default=timedelta(seconds=60), repr=False)
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    timeout: timedelta = timedelta(seconds=60)
 
     def __post_init__(self) -> None:
         _check_table("BigQueryStream", self.table)
@@ -161,10 +162,10 @@ class KafkaSink:
     connection: str
     keys: Several[str] = NONE
     headers: Several[str] = NONE
-    # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
-    units_topic: str | None = field(default=None, repr=False)
-    prefix: str = field(default="onlyonce", repr=False)
-    timeout: timedelta = field(default=timedelta(minutes=1), repr=False)
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    units_topic: str | None = None
+    prefix: str = "onlyonce"
+    timeout: timedelta = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
         for name in (self.topic, self.units):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
 from typing import Literal
 
 from onlyonce.declare.declaration import check_one_of, declaration
@@ -36,10 +35,9 @@ class Delta:
     path: str | None = None
     write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
-    # Not in the repr, by which fingerprints were made before there were these.
-    newest_by: Several[str] = field(default=NONE, repr=False)
-    deletes: str | None = field(default=None, repr=False)
-    table: str | None = field(default=None, repr=False)
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
+    table: str | None = None
 
     def __post_init__(self) -> None:
         if self.table is not None and not NAME.fullmatch(self.table):
@@ -80,9 +78,8 @@ class Postgres:
     write: Literal["append", "upsert", "increment", "history"] = "append"
     keys: Several[str] = NONE
     connection: str | None = None
-    # Not in the repr, by which fingerprints were made before there were these.
-    newest_by: Several[str] = field(default=NONE, repr=False)
-    deletes: str | None = field(default=None, repr=False)
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
 
     def __post_init__(self) -> None:
         _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment", "history"))
@@ -117,9 +114,8 @@ class MySQL:
     connection: str
     write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
-    # Not in the repr, by which fingerprints were made before there were these.
-    newest_by: Several[str] = field(default=NONE, repr=False)
-    deletes: str | None = field(default=None, repr=False)
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
 
     def __post_init__(self) -> None:
         _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))

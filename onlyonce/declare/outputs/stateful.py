@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onlyonce.declare import ddl
 from onlyonce.declare.declaration import declaration
 from onlyonce.declare.outputs import newest
-from onlyonce.declare.outputs.sinks import FileSink
+from onlyonce.declare.outputs.sinks import Delta, FileSink, Postgres
 from onlyonce.declare.several import Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed, micros
@@ -86,7 +86,7 @@ def not_recomputed(output: Output) -> Refused:
 
 def check_anew(where: str, output: Output) -> None:
     """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is called."""
-    if output.sink.write in ("append", "upsert") and type(output.sink).__name__ in ("Delta", "Postgres"):
+    if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
         return
     raise Refused(
         f"{where} has a state of its own, and a new life would compute it from the start: what {type(output.sink).__name__} has of it can't be taken back",

@@ -55,17 +55,16 @@ class Kafka:
     """
 
     topic: str
-    servers: str = field(repr=False)
-    start: Literal["earliest", "latest"] | datetime = field(default="earliest", repr=False)
-    max_offsets_a_batch: int = field(default=1_000_000, repr=False)
-    # Not in the text of a fingerprint, which has `layout`: one from before there were formats keeps its own.
-    value: MessageFormat | Debezium | None = field(default=None, repr=False)
+    servers: str
+    start: Literal["earliest", "latest"] | datetime = "earliest"
+    max_offsets_a_batch: int = 1_000_000
+    value: MessageFormat | Debezium | None = None
     key: str | Avro | Protobuf | None = None
     headers: Several[str] = NONE
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    on_loss: Literal["stop", "skip"] = field(default="stop", repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
+    on_loss: Literal["stop", "skip"] = "stop"
+    options: Mapping[str, str] = field(default_factory=dict)
+    max_record_bytes: int = record_size.DEFAULT
 
     def __post_init__(self) -> None:
         check_one_of("Kafka", "isolation", self.isolation, ISOLATION)

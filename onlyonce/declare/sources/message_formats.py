@@ -32,10 +32,10 @@ class Avro:
     """
 
     kind: ClassVar[str] = "AVRO"
-    registry: str = field(repr=False)
+    registry: str
     schema_id: str | None = None
     columns: Several[str] = NONE
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("Avro", self.registry, self.options)
@@ -50,10 +50,10 @@ class Protobuf:
     """
 
     kind: ClassVar[str] = "PROTOBUF"
-    registry: str = field(repr=False)
+    registry: str
     schema_id: str | None = None
     columns: Several[str] = NONE
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("Protobuf", self.registry, self.options)
@@ -67,10 +67,10 @@ class JsonSchema:
     """
 
     kind: ClassVar[str] = "JSON"
-    registry: str = field(repr=False)
+    registry: str
     schema_id: str | None = None
     validate: bool = True
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("JsonSchema", self.registry, self.options)

@@ -49,9 +49,9 @@ class Growing:
     max_bytes_a_batch: int = 256 * MEGABYTE
     format: Literal["json", "csv"] = "json"
     packed: bool = False
-    start: Literal["earliest", "latest"] | datetime = field(default=EARLIEST, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
-    links: bool = field(default=False, repr=False)
+    start: Literal["earliest", "latest"] | datetime = EARLIEST
+    max_record_bytes: int = record_size.DEFAULT
+    links: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("Growing", "format", self.format, ("json", "csv"))
@@ -95,8 +95,8 @@ class Custom:
     needs_dedup: bool
     options: dict[str, Any] = field(default_factory=dict)
     max_records_a_batch: int = 1_000_000
-    start: Literal["earliest", "latest"] = field(default=EARLIEST, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
+    start: Literal["earliest", "latest"] = EARLIEST
+    max_record_bytes: int = record_size.DEFAULT
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.reader):

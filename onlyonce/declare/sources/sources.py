@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -49,12 +48,11 @@ class Files:
 
     inbox: str | None = None
     max_files_a_batch: int = 1000
-    # Not in the text by which a pipeline's fingerprint is made, so that one from before they existed keeps its own.
-    format: Literal["json", "csv", "parquet", "avro"] = field(default="json", repr=False)
-    header: bool = field(default=False, repr=False)
-    start: Literal["earliest", "latest"] | datetime = field(default=EARLIEST, repr=False)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
-    links: bool = field(default=False, repr=False)
+    format: Literal["json", "csv", "parquet", "avro"] = "json"
+    header: bool = False
+    start: Literal["earliest", "latest"] | datetime = EARLIEST
+    max_record_bytes: int = record_size.DEFAULT
+    links: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)
@@ -100,7 +98,7 @@ class PubSub:
     max_bytes: int = 64 * 1024 * 1024
     drained_after: timedelta = timedelta(seconds=5)
     land_for: timedelta = timedelta(minutes=5)
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
+    max_record_bytes: int = record_size.DEFAULT
 
     def __post_init__(self) -> None:
         _check_files(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import Literal
 
 from onlyonce.declare import ddl
@@ -40,10 +39,10 @@ class DeltaSource:
     path: str | None = None
     table: str | None = None
     changes: bool = False
-    ignore_deletes: bool = field(default=False, repr=False)
-    start: Literal["earliest"] | int = field(default=EARLIEST, repr=False)
+    ignore_deletes: bool = False
+    start: Literal["earliest"] | int = EARLIEST
     max_files_a_batch: int = 1000
-    max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
+    max_record_bytes: int = record_size.DEFAULT
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.table is None):

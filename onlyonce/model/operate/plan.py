@@ -1,6 +1,6 @@
 """What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
 
-Two declarations are compared by their readable parts (`onlyonce/declare/fingerprint.py`), which the log keeps once for each fingerprint.
+Two declarations are compared by the parts of their identity (`onlyonce/declare/identity.py`), which the log keeps once for each hash.
 `consequences.CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
 """
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.code import same_code
 from onlyonce.model.operate.consequences import CONSEQUENCES, Need
 
 Parts = Mapping[str, Any]
 PLACE = "file and position"
-"""What a fingerprint says of record_id where a record is its place."""
+"""The identity's record_id where a record is its place."""
+DEFAULT = "the default"
+NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         was, now = (", ".join(parts["inputs"]) if "inputs" in parts else None for parts in (before, after))
         yield _change("receive", "sources", was, now, "one source or several")
         return
-    old, new = before["columns"], after["columns"]
+    old, new = dict(before["columns"]), dict(after["columns"])
     for name in [*old, *(column for column in new if column not in old)]:
         was, now = old.get(name), new.get(name)
         if was != now:
@@ -71,53 +72,49 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
     for part in ("record_id", "event_time", "max_ahead"):
         if before[part] != after[part]:
             kind = "record_id or place" if part == "record_id" and moved else part
-            yield _change("receive", part, before[part], after[part], kind)
+            yield _change("receive", part, text(before[part]), text(after[part]), kind)
     if "inputs" in after:
         yield from _input_changes(before, after)
     else:
-        yield from _source_changes(before, after, "")
-    was, now = before.get("mode", after["mode"]), after["mode"]
-    if was != now and not moved:
+        yield from _source_changes(before["source"], after["source"], "")
+    # The mode comes from the batch row and from the declaration: it is no part of the identity.
+    was, now = before.get("mode"), after.get("mode")
+    if was and now and was != now and not moved:
         yield _change("receive", "mode", was, now, f"mode to {now}")
 
 
 def _input_changes(before: Parts, after: Parts) -> Iterator[Change]:
-    """Of several sources."""
+    """Compare the sources of a pipeline that has several."""
     if before["id_space"] != after["id_space"]:
         yield _change("receive", "id_space", before["id_space"], after["id_space"], "record_id")
     old, new = before["inputs"], after["inputs"]
     for name in [*old, *(name for name in new if name not in old)]:
         was, now = old.get(name), new.get(name)
         if was is None:
-            kind = "source added, never idle" if now["idle_after"] == "None" else "source added"
-            yield _change("receive", f"source {name}", None, now["kind"], kind)
+            kind = "source added" if "idle_after" in now else "source added, never idle"
+            yield _change("receive", f"source {name}", None, now["source"]["kind"], kind)
         elif now is None:
-            yield _change("receive", f"source {name}", was["kind"], None, "source retired")
-        elif was["kind"] != now["kind"]:
-            yield _change("receive", f"source {name}", was["kind"], now["kind"], "another kind of source")
+            yield _change("receive", f"source {name}", was["source"]["kind"], None, "source retired")
+        elif was["source"]["kind"] != now["source"]["kind"]:
+            yield _change("receive", f"source {name}", was["source"]["kind"], now["source"]["kind"], "another kind of source")
         else:
-            yield from _source_changes(was, now, f" of source {name}")
-            for part in ("schema", "columns", "idle_after"):
-                if was[part] != now[part]:
-                    yield _change("receive", f"{part} of source {name}", was[part], now[part], f"source's {part}")
+            yield from _source_changes(was["source"], now["source"], f" of source {name}")
+            for part, absent in (("schema", DEFAULT), ("columns", NONE), ("idle_after", NONE)):
+                if was.get(part) != now.get(part):
+                    yield _change("receive", f"{part} of source {name}", text(was.get(part), absent), text(now.get(part), absent), f"source's {part}")
 
 
 def _source_changes(before: Parts, after: Parts, of: str) -> Iterator[Change]:
-    for part in ("inbox", "max_files_a_batch"):
-        if before[part] != after[part]:
-            yield _change("receive", part + of, before[part], after[part], part)
-    for part in ("topic", "beside", "isolation"):
+    topics = before["kind"] == after["kind"] == "kafka"
+    for part, kind, absent, compared in (
+        ("inbox", "inbox", DEFAULT, True), ("max_files_a_batch", "max_files_a_batch", NONE, True), ("topic", "topic", NONE, True),
+        ("key", "beside", NONE, topics), ("headers", "beside", NONE, topics), ("envelope", "beside", NONE, topics),
+        ("isolation", "isolation", NONE, topics), ("subscription", "subscription", NONE, True), ("format", "format", NONE, True),
+        ("max_record_bytes", "max_record_bytes", DEFAULT, True),
+    ):  # fmt: skip
         was, now = before.get(part), after.get(part)
-        if was != now and (part == "topic" or (was and now)):
-            yield _change("receive", part + of, was, now, part)
-    if before.get("subscription") != after.get("subscription"):
-        yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
-    was, now = before.get("format", "json"), after["format"]
-    if was != now:
-        yield _change("receive", f"format{of}", was, now, "format")
-    was, now = before.get("max_record_bytes", str(record_size.DEFAULT)), after["max_record_bytes"]
-    if was != now:
-        yield _change("receive", f"max_record_bytes{of}", was, now, "max_record_bytes")
+        if compared and was != now:
+            yield _change("receive", part + of, text(was, absent), text(now, absent), kind)
 
 
 def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) -> Iterator[Change]:
@@ -125,18 +122,18 @@ def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) ->
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             kind = "made added" if old is None else "made removed"
-            if kind == "made added" and after[query]["window"] == "none":
+            if kind == "made added" and "window" not in after[query]:
                 kind = "result added, no window"
             yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
             continue
         for part, kind in _kinds(old, new, root=name == query, stateless=stateless):
-            yield _change(query, f"{part} of output {name}", old.get(part), new.get(part), kind)
+            yield _change(query, f"{part} of output {name}", text(old.get(part), None), text(new.get(part), None), kind)
 
 
 def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[tuple[str, str]]:
-    """Each option that differs, with its kind of change."""
-    windows = {old["window"], new["window"]}
-    none, session = "none" in windows, any(window.startswith("Session") for window in windows)
+    """Yield each option that differs, with its kind of change."""
+    none = "window" not in old or "window" not in new
+    session = any(one.get("window", {}).get("kind") == "session" for one in (old, new))
     joins, states = ("join" in old or "join" in new), ("stateful" in old or "stateful" in new)
     state = _of_state(old, new)
     for part in ("stateful", "state"):
@@ -150,30 +147,41 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "upstream", "upstream"
     if old["from_output"] != new["from_output"]:
         yield "from_output", "from_output"
+    triggers = all(isinstance(one["panes"], Mapping) for one in (old, new))
+    early = not all(one["panes"] in ("on_time", "at_close") for one in (old, new))
     for part in ("window", "lateness", "panes"):
-        if old[part] != new[part]:
-            if part == "panes" and all(one.startswith("After") for one in (old[part], new[part])):
+        if old.get(part) != new.get(part):
+            if part == "panes" and triggers:
                 yield part, "trigger"
                 continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
-            early = part == "window" and not {old["panes"], new["panes"]} <= {"on_time", "at_close"}
-            yield part, "join" if joins else state if states else "window or none" if early else wanted
+            yield part, "join" if joins else state if states else "window or none" if part == "window" and early else wanted
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys", "newest_by", "deletes"):
+        for part in ("write", "keys", "newest_by", "deletes", "files"):
             if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):
         if old[part] != new[part]:
             kept = part == "on_backfill" and "correct" in (old[part], new[part])
             yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
-
-
-    if old.get("lookups", "none") != new.get("lookups", "none"):
+    if old.get("lookups") != new.get("lookups"):
         yield "lookups", "lookups"
     if not same_code(old.get("reject", ""), new.get("reject", "")):
         yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
+
+
+def text(part: Any, absent: str | None = NONE) -> str | None:
+    """Return one part of an identity as people read it: `fixed(size=1:00:00)`, `shop, day`."""
+    if part is None:
+        return absent
+    if isinstance(part, Mapping):
+        options = [f"{key}={text(value)}" for key, value in part.items() if key != "kind"]
+        return f"{part['kind']}({', '.join(options)})" if "kind" in part else ", ".join(options)
+    if isinstance(part, list):
+        return ", ".join(str(text(one)) if isinstance(one, Mapping) else " ".join(one) if isinstance(one, list) else str(one) for one in part)
+    return str(part)
 
 
 def _of_state(old: Parts, new: Parts) -> str:

@@ -21,6 +21,7 @@ from onlyonce.commitlog.declared import Ran
 from onlyonce.commitlog.operate import log_cuts, removals
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
+from onlyonce.declare import identity
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
@@ -141,6 +142,7 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
             )
         return []
     now = declarations.parts(pipeline, last.query)
+    now |= {"mode": identity.mode(pipeline)} if last.query == "receive" else {}
     return changes(last.query, last.parts, now, stateless=last.stateless)
 
 

@@ -17,6 +17,7 @@ from pyarrow import csv, parquet
 
 from onlyonce.declare.resolve import named
 from onlyonce.model.errors import Refused
+from onlyonce.storage import footers
 
 Batches = Iterator[pa.RecordBatch]
 Format = Callable[[BinaryIO, pa.Schema, Batches], None]
@@ -59,7 +60,7 @@ def _csv(file: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
 
 
 def _parquet(file: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    with parquet.ParquetWriter(file, schema) as writer:
+    with parquet.ParquetWriter(file, schema, **footers.form(schema)) as writer:
         for batch in batches:
             writer.write_batch(batch)
 

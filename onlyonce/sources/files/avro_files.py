@@ -14,11 +14,13 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import fastavro
 
+from onlyonce.model.errors import Refused
 from onlyonce.sources.files.listing import Damaged, FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 
@@ -30,12 +32,16 @@ BLOCK = 1 << 26
 AT_ONCE = 1 << 26
 """In bytes, of records that are handed on together."""
 SYNC = 16
+PACKAGES = {"snappy": "cramjam"}
+"""Codec → the package that fastavro reads it with, which is none of onlyonce's own dependencies."""
 
 
 def columns(at: FileAt) -> list[str]:
     """The names of all columns. Raises Damaged for types that can't be read in bounds."""
     with _opened(at) as file:
-        schema = fastavro.reader(file).writer_schema
+        reader = fastavro.reader(file)
+        _check_codec(at, _codec(reader))
+        schema = reader.writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise Damaged("its values are not records")
     if not _least(schema, {}, ()):
@@ -70,13 +76,26 @@ def records(at: FileAt, most_rows: int) -> Iterator[list[dict[str, Any]]]:
 def check(at: FileAt) -> None:
     """See that no block of a file unpacks to more than it may. Raises Damaged."""
     with _opened(at) as file:
-        reader = fastavro.reader(file)
-        codec = reader.metadata.get("avro.codec", "null")
+        codec = _codec(fastavro.reader(file))
+        _check_codec(at, codec)
         if codec not in UNPACKED:
             raise Damaged(f"it is compressed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
         while (packed := _block(file)) is not None:
             if UNPACKED[codec](packed) > BLOCK:
                 raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
+
+
+def _codec(reader: Any) -> str:
+    return str(reader.metadata.get("avro.codec", "null"))
+
+
+def _check_codec(at: FileAt, codec: str) -> None:
+    if codec in PACKAGES and find_spec(PACKAGES[codec]) is None:
+        raise Refused(
+            f"{at.path} is compressed by {codec}, and the package {PACKAGES[codec]}, which reads it, is not installed",
+            data="nothing was read or written; that is no fault of the file, which stays as it is",
+            hint=f"pip install {PACKAGES[codec]}, wherever the driver and Spark's workers run; then run it again",
+        )
 
 
 def _opened(at: FileAt) -> IO[bytes]:

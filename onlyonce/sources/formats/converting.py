@@ -58,8 +58,7 @@ class Wanted:
         """The columns as they are declared; one that is not there is null."""
         columns = [_cast(found[f.name], f) if f.name in found else pa.nulls(rows, f.type) for f in self.fields]
         known = {*(field.name for field in self.fields), *self.elsewhere}
-        rest = ", ".join(name for name in there if name not in known)
-        return Columns(pa.RecordBatch.from_arrays(columns, schema=self.schema), rest or None)
+        return Columns(pa.RecordBatch.from_arrays(columns, schema=self.schema), coercion.undeclared([*there], known))
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:

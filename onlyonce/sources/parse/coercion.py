@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,8 @@ KINDS = {
     **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")), "timestamp_ntz": pa.timestamp("us"),
     **dict.fromkeys(("decimal", "dec", "numeric"), pa.decimal128(10, 0)),
 }  # fmt: skip
+MOST_NAMES = 1000
+"""In characters: each row of a batch has the names again."""
 BUILT = re.compile(r"(\w+)\s*[<(](.*)[>)]", re.DOTALL)
 
 
@@ -75,10 +78,24 @@ def _kind(text: str) -> pa.DataType:
 
 def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
     """Raises Damaged when a column is missing without which no record can be known."""
-    if twice := sorted({name for name in there if list(there).count(name) > 1}):
-        raise Damaged(f"it has two columns of the name {twice[0]}")
+    if twice := sorted(name for name, times in Counter(there).items() if times > 1):
+        raise Damaged(f"it has two columns of the name {twice[0][:300]}")
     if missing := [name for name in needed if name not in there]:
         raise Damaged(f"it has no column {missing[0]}; its columns are {', '.join(there)[:300]}")
+
+
+def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
+    """Return the names of the columns that are not declared, as each row has them: some names, and how many others there are."""
+    known = set(declared)
+    names = [name for name in there if name not in known]
+    told, length = [], 0
+    for name in names:
+        length += len(name) + len(", ")
+        if length > MOST_NAMES:
+            break
+        told.append(name)
+    others = len(names) - len(told)
+    return ", ".join([*told, *([f"{others} others"] if others else [])]) or None
 
 
 @dataclass(frozen=True)
@@ -118,10 +135,10 @@ def _fit(
         for row in np.flatnonzero(over).tolist():
             values[row] = _beginning(batch.slice(row, 1))
             reasons[row] = record_size.too_large(place.told % (position + row), int(over[row]), place.most)
-    rest = ", ".join(name for name in there if name not in wanted.names)
+    rest = undeclared(there, wanted.names)
     columns = [
         pa.array(values, pa.string()), pa.array(reasons, pa.string()), pa.repeat(pa.scalar(place.key, pa.int64()), rows),
-        pc.add(pa.array(np.arange(rows, dtype=np.int64)), position), pa.repeat(pa.scalar(rest or None, pa.string()), rows),
+        pc.add(pa.array(np.arange(rows, dtype=np.int64)), position), pa.repeat(pa.scalar(rest, pa.string()), rows),
     ]  # fmt: skip
     for field in wanted:
         at = batch.schema.get_field_index(field.name)

@@ -18,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs, parquet
 
 from onlyonce.model.storage.location import Location, Url
-from onlyonce.storage import stores
+from onlyonce.storage import footers, stores
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.sink import Sink
 
@@ -33,8 +33,9 @@ def folder(at: Location) -> fs.FileSystem:
     return fs.SubTreeFileSystem(root, system)
 
 
-def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWriter:
-    """A Parquet file to be written; there when it is closed."""
+def writer(at: Location, schema: pa.Schema, rows: pa.Table | None = None, **form: Any) -> parquet.ParquetWriter:
+    """Open a Parquet file to be written; it exists once it is closed. `rows`: all that it will hold, if they are known (`footers`)."""
+    form |= footers.form(schema, rows)
     if isinstance(at, Path):
         at.parent.mkdir(parents=True, exist_ok=True)
         return parquet.ParquetWriter(at, schema, **form)
@@ -44,10 +45,10 @@ def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWrite
     return made
 
 
-def write(at: Location, rows: pa.Table, **form: Any) -> None:
+def write(at: Location, rows: pa.Table, row_group_size: int | None = None, **form: Any) -> None:
     """Write a Parquet file."""
-    with writer(at, rows.schema, **form) as file:
-        file.write_table(rows)
+    with writer(at, rows.schema, rows, **form) as file:
+        file.write_table(rows, row_group_size)
 
 
 def opened(at: Location | io.RawIOBase, **form: Any) -> parquet.ParquetFile:

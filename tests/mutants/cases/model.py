@@ -268,14 +268,29 @@ MUTANTS = (
     Mutant(
         "state-in-no-fingerprint",
         "another schema of a processor's state is no change",
-        "onlyonce/declare/fingerprint.py",
-        Replace(
-            "output_parts",
-            '{"stateful": described(root.stateful), "state": state}',
-            '{"stateful": described(root.stateful), "state": ""}',
-        ),
+        "onlyonce/declare/identity.py",
+        Replace("output_parts", "state or None", "None"),
         tests=(
             "tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",
+        ),
+    ),
+    Mutant(
+        "identity-by-class-name",
+        "a trigger, window or source is stored under the name of its class",
+        "onlyonce/declare/identity.py",
+        Replace("_of", "of(value)", '{**of(value), "kind": type(value).__name__}'),
+        tests=(
+            "tests/contract/operate/test_identity.py::test_a_begun_batch_goes_on_after_every_class_was_renamed",
+            "tests/unit/declare/test_identity.py::test_the_stored_parts_and_their_hash_stay",
+        ),
+    ),
+    Mutant(
+        "identity-without-events",
+        "the hash of an output's declaration lacks the schema and the event time",
+        "onlyonce/declare/identity.py",
+        Replace("output_parts", '{"columns": _columns(pipeline), "event_time": pipeline.event_time}', "{}"),
+        tests=(
+            "tests/unit/declare/test_identity.py::test_the_order_of_columns_and_the_schema_are_part_of_every_query",
         ),
     ),
     Mutant(
@@ -327,8 +342,8 @@ MUTANTS = (
     Mutant(
         "reject-unsaid",
         "a changed function for rejections is no change of the declaration",
-        "onlyonce/declare/loading.py",
-        Delete("fingerprint", "parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]"),
+        "onlyonce/declare/identity.py",
+        Replace("output_parts", r'f"{root.reject}\n{rejects}" if root.reject else None', "None"),
         tests=(
             "tests/unit/declare/test_declared_rejects.py::test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another",
         ),

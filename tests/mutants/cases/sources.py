@@ -209,6 +209,20 @@ MUTANTS = (
         tests=("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
     ),
     Mutant(
+        "values-12-codec-unchecked",
+        "a codec that is not installed makes the file damaged",
+        "onlyonce/sources/files/avro_files.py",
+        Never("_check_codec", "find_spec(PACKAGES[codec]) is None"),
+        tests=("tests/unit/sources/test_typed_files.py::test_a_missing_codec_refuses_the_run_and_not_the_file",),
+    ),
+    Mutant(
+        "values-13-all-names",
+        "each row has the names of all undeclared columns",
+        "onlyonce/sources/parse/coercion.py",
+        Never("undeclared", "length > MOST_NAMES"),
+        tests=("tests/unit/sources/test_typed_files.py::test_undeclared_names_take_bounded_memory",),
+    ),
+    Mutant(
         "shared-values-at-once",
         "rows that share a large value are written out as they come",
         "onlyonce/sources/files/row_sizes.py",

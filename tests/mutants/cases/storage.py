@@ -276,4 +276,30 @@ MUTANTS = (
         Replace("_entry", "f'\"{etag.strip(chr(34))}\"'", "etag"),
         tests=("tests/storage/test_stores.py::test_one_content_has_one_etag_whoever_tells_it",),
     ),
+    Mutant(
+        "outputs-5-escaped",
+        "what we write into a Delta log escapes characters outside the basic plane",
+        "onlyonce/storage/log_entries.py",
+        Replace(
+            "text",
+            "json.dumps(value, ensure_ascii=False, sort_keys=True)",
+            "json.dumps(value, sort_keys=True)",
+        ),
+        tests=("tests/contract/storage/test_other_readers.py::test_a_string_of_any_plane_is_found",),
+    ),
+    Mutant(
+        "outputs-6-bounds-of-nan",
+        "a NaN inside a structure does not leave out the statistics of its field",
+        "onlyonce/storage/footers.py",
+        Replace("_leaves", "[chunk.field(at) for chunk in chunks]", "[]"),
+        tests=("tests/contract/storage/test_other_readers.py::test_a_nan_is_found_where_readers_order_it",),
+    ),
+    Mutant(
+        "outputs-6-nan-of-one-group",
+        "a row group whose largest value is NaN does not leave the file without bounds",
+        "onlyonce/storage/statistics.py",
+        Never("of", "any(_is_nan(part) for part in known)"),
+        tests=("tests/spark/sinks/test_delta_append.py::test_a_nan_in_one_of_several_row_groups_is_found",),
+        spark=True,
+    ),
 )

@@ -11,7 +11,7 @@ import pytest
 
 from onlyonce import AfterRecords, Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding, Stateful
 from onlyonce.declare import loading
-from onlyonce.declare.fingerprint import output_parts
+from onlyonce.declare.identity import output_parts
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes

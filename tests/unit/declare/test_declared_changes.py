@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce import Avro, Debezium, JsonSchema, Kafka, Refused
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.local.feed import produce
 from onlyonce.model.operate.consequences import Need
@@ -65,7 +65,7 @@ def test_the_envelope_is_part_of_the_declaration() -> None:
     plain = pipeline(source=topic(value=None))
     assert fingerprint(plain, "receive") != fingerprint(CUSTOMERS, "receive")
     found = changes("receive", receive_parts(plain), receive_parts(pipeline(source=topic())))
-    assert {change.part: change.need for change in found} == {"beside": Need.NOTHING, "format": Need.NAME}
+    assert {change.part: change.need for change in found} == {"envelope": Need.NOTHING, "format": Need.NAME}
 
 
 def test_an_envelope_in_avro_is_another_declaration_and_has_its_schema_id_in_a_column() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from onlyonce import Custom, Delta, Files, Fixed, Input, Kafka, Output, Pipeline, PubSub
 from onlyonce.declare import loading
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import receive_parts
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import plan
 

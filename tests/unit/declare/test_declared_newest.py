@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Fixed, MySQL, Output, Postgres, Refused
-from onlyonce.declare.fingerprint import output_parts
+from onlyonce.declare.identity import output_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.outputs import newest
 from onlyonce.model.operate.consequences import Need
@@ -83,11 +83,11 @@ def test_a_history_needs_to_know_when_a_version_begins() -> None:
 
 
 def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
-    """A table that was begun by another rule is not gone on with; a sink without one has the fingerprint that it had."""
+    """A table that was begun by another rule is not gone on with; a sink without one has no word of it."""
     plain, newer = pipeline(sink(newest_by=())), pipeline(sink())
     gone = pipeline(sink(deletes="gone"))
     assert len({fingerprint(one, "rows") for one in (plain, newer, gone)}) == 3
-    assert "newest_by" not in repr(plain)
+    assert "newest_by" not in output_parts(plain, "rows", {"rows": "f"})["outputs"]["rows"]
     parts = [output_parts(one, "rows", {"rows": "f"}) for one in (plain, newer, gone)]
     for before, after in ((parts[0], parts[1]), (parts[1], parts[2]), (parts[2], parts[1])):
         assert [change.need for change in changes("rows", before, after)] == [Need.NAME]

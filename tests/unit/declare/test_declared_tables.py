@@ -11,7 +11,7 @@ import pytest
 
 from onlyonce import Delta, DeltaSource, Fixed, Input, Output, Pipeline
 from onlyonce.declare import following
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import receive_parts
 from onlyonce.model.errors import Refused
 from tests.support.shop import SHOP
 
@@ -88,4 +88,4 @@ def test_what_can_work_is_taken() -> None:
 
 def test_changes_and_appends_are_not_one_input() -> None:
     """A declaration that goes from one to the other is another pipeline's."""
-    assert receive_parts(over())["format"] != receive_parts(over(CHANGES, changes=True))["format"]
+    assert receive_parts(over())["source"]["format"] != receive_parts(over(CHANGES, changes=True))["source"]["format"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce import Avro, JsonSchema, Kafka, Protobuf, Refused
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.local.feed import produce
 from tests.support.shop import SHOP
@@ -68,9 +68,8 @@ def test_a_format_is_part_of_the_declaration_and_where_its_registry_is_is_not() 
     assert marks.pop("moved") == marks["avro"]
     assert len({*marks.values()}) == len(marks)
     parts = receive_parts(of["keyed"])
-    assert parts["format"] == "Avro by a schema registry, whose id goes to schema_id"
-    assert parts["beside"] == "id of the key by Avro, schema_id of the schema's id, key_schema_id of the schema's id"
-    assert receive_parts(of["plain"])["beside"] == "id of the key"
-    assert "value" not in repr(of["plain"].source)
+    assert parts["source"]["format"] == {"kind": "avro", "schema_id": "schema_id"}
+    assert parts["source"]["key"] == {"kind": "avro", "schema_id": "key_schema_id", "columns": ["id"]}
+    assert receive_parts(of["plain"])["source"]["key"] == "id"
     with pytest.raises(Refused, match="the feed writes JSON"):
         produce._producer(of["avro"].source)

@@ -101,4 +101,4 @@ def test_a_plan_tells_of_a_trigger() -> None:
     )
     assert [change.need for change in changes("sums", on_time, by_count)] == [Need.LINEAGE]
     [change] = changes("sums", by_count, by_time)
-    assert (change.before, change.after, change.need) == ("AfterRecords(records=1000)", "AfterTime(time=0:01:00)", Need.NOTHING)
+    assert (change.before, change.after, change.need) == ("after_records(records=1000)", "after_time(time=0:01:00)", Need.NOTHING)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.pipeline import Custom, Files, Growing
 from onlyonce.model.errors import Refused

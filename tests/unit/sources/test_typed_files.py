@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import pytest
 from pyarrow import parquet
 
 from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.model.errors import Refused
 from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
 from onlyonce.sources.files.listing import Damaged, FileAt, InputFile, new_files
 from onlyonce.sources.files.typed_files import Part
+from onlyonce.sources.formats.converting import Wanted
 from tests.support.shop import SHOP
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -155,6 +158,33 @@ def test_int96_times_keep_their_date(year: int, shared: Any, tmp_path: Path) -> 
     assert parquet.ParquetFile(tmp_path / "file").schema.column(1).physical_type == "INT96"
     [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0, shared))
     assert [batch.column(name)[0].as_py() for name in ("at", "ends", "parts")] == [time, time, {"ends": time}]
+
+
+@pytest.mark.parametrize("names", [[f"undeclared_{n}" for n in range(3000)], ["x" * (1 << 20)]], ids=["many", "long"])
+def test_undeclared_names_take_bounded_memory(names: list[str], tmp_path: Path) -> None:
+    """Each row has the names of the undeclared columns: only some names, and how many others there are, for files and messages alike."""
+    pipeline = of("parquet", "id string, at timestamp")
+    parquet.write_table(pa.table({"id": ["a"] * 2000, "at": [NOON] * 2000, **{name: pa.nulls(2000) for name in names}}), tmp_path / "file")
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
+    wanted = Wanted(tuple(batch.schema)[-2:], ("id",))
+    message = wanted.fitted({"id": batch.column("id"), "at": batch.column("at")}, 2000, ["id", "at", *names])
+    for rest in (batch.column("oo_rest")[0].as_py(), message.rest):
+        told = str(rest).split(", ")
+        assert told[:-1] == names[: len(told) - 1]
+        assert told[-1] == f"{len(names) - len(told) + 1} others"
+        assert len(str(rest)) < 1100
+
+
+@pytest.mark.skipif(find_spec("cramjam") is not None, reason="the codec is installed")
+@pytest.mark.parametrize("read", [avro_files.check, avro_files.columns], ids=["at registration", "in init and tasks"])
+def test_a_missing_codec_refuses_the_run_and_not_the_file(read: Callable[[FileAt], Any], tmp_path: Path) -> None:
+    """The refusal says what to install, and passes through the counter, which gives verdicts on files."""
+    put_avro(tmp_path / "plain", sales(3))
+    (tmp_path / "file").write_bytes((tmp_path / "plain").read_bytes().replace(b"avro.codec\x08null", b"avro.codec\x0csnappy"))
+    for reading in (read, typed_files.counter(of("avro"))):
+        with pytest.raises(Refused, match="snappy") as refused:
+            reading(FileAt(str(tmp_path / "file")))
+        assert "pip install cramjam" in refused.value.hint
 
 
 def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.fingerprint import output_parts
+from onlyonce.declare.identity import output_parts
 from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import changes

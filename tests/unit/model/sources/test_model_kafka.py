@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.identity import of, receive_parts
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
@@ -148,10 +148,11 @@ def test_a_wrong_declaration_is_refused(options: dict[str, Any], word: str) -> N
 
 
 def test_what_is_declared_names_no_server_and_no_secret() -> None:
-    """The text by which a declaration's fingerprint is made, and that errors may show."""
+    """The identity, which the log keeps, has neither; the text of a declaration, which an error may show, has no secret."""
     declared = Kafka(topic="sales", servers="internal:9092", options={"sasl.jaas.config": "env:SALES_JAAS"})
 
-    assert repr(declared) == "Kafka(topic='sales', key=None, headers=(), isolation='read_committed')"
+    assert of(declared) == {"kind": "kafka", "topic": "sales", "format": "json", "isolation": "read_committed"}
+    assert "env:SALES_JAAS" in repr(declared)
 
 
 def declared(**options: Any) -> Pipeline:
@@ -173,7 +174,7 @@ def declared(**options: Any) -> Pipeline:
             [],
         ),
         ({"topic": "others"}, [("topic", Need.NAME)]),
-        ({"key": "id"}, [("beside", Need.NOTHING)]),
+        ({"key": "id"}, [("key", Need.NOTHING)]),
         ({"isolation": "read_uncommitted"}, [("isolation", Need.NOTHING)]),
     ],
 )

@@ -1,0 +1,25 @@
+"""The paths of the triggers, which Airflow stores with a waiting task: they stay."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from airflow.triggers.base import BaseTrigger
+
+from onlyonce.airflow.triggers.long_run_end import LongRunEnd
+from onlyonce.airflow.triggers.open_windows import OpenWindows
+
+
+@pytest.mark.parametrize(
+    ("trigger", "path"),
+    [
+        (LongRunEnd("flights", "stream/1"), "onlyonce.airflow.triggers.long_run_end.LongRunEnd"),
+        (OpenWindows({}, 0.0), "onlyonce.airflow.triggers.open_windows.OpenWindows"),
+    ],
+)
+def test_a_stored_trigger_path_stays(trigger: BaseTrigger, path: str) -> None:
+    """A task that waits over an upgrade is woken by the trigger of that path."""
+    assert trigger.serialize()[0] == path
+    module, _, name = path.rpartition(".")
+    assert getattr(import_module(module), name) is type(trigger)

@@ -1,0 +1,37 @@
+"""A begun batch that goes on in a process where every class of the declarations and of the model has another name."""
+
+from __future__ import annotations
+
+import sys
+
+from onlyonce.commitlog import batches, declared, lineages
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.model.batch import Plan
+from tests.support import shop
+
+ROOMS = ("onlyonce.declare", "onlyonce.model")
+
+
+def classes() -> list[type]:
+    """Return every class that an imported module of the declarations or of the model defines."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(ROOMS)]
+    return [one for module in modules for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module.__name__]
+
+
+def go_on(url: str, driver: Driver, plan: Plan) -> tuple[int, bool, str, str]:
+    """Rename the classes, start a driver of per_shop and begin its batch again.
+
+    Return how many classes were renamed, whether the batch is a replay, its hash in the log, and the declaration's hash now.
+    """
+    renamed = classes()
+    for number, one in enumerate(renamed):
+        one.__name__ = one.__qualname__ = f"Renamed{number}"
+    now, parts = declarations.fingerprint(shop.SHOP, "per_shop"), declarations.parts(shop.SHOP, "per_shop")
+    database, again = Database(url), plan.__class__(**vars(plan) | {"declaration_hash": now})
+    live = run(database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    assert live is not None
+    run(database, lambda conn: declared.go_on(conn, live, declared.Declared("shop", "per_shop", now, parts)))
+    batch = run(database, lambda conn: batches.begin(conn, driver, "shop", again, None))
+    return len(renamed), batch.replayed, str(batch.plan.declaration_hash), now

@@ -1,0 +1,123 @@
+"""The identity of a declaration: which options it has, under which keys, and the values that it must keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.declare import identity
+from onlyonce.declare.outputs.join import Join
+from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.declare.outputs.sinks import Delta, FileSink
+from onlyonce.declare.outputs.stateful import Stateful
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.declare.sources.debezium import Debezium
+from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
+from onlyonce.declare.sources.ranges import Custom, Growing
+from onlyonce.declare.sources.sources import Files, PubSub
+from onlyonce.declare.sources.tables import DeltaSource
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.outputs.triggers import AfterRecords, AfterTime
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Timed
+from tests.support.shop import SHOP
+
+MINUTE = timedelta(minutes=1)
+REGISTRY = "http://registry"
+DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
+    (Files(), {"start", "links"}),
+    (Growing(), {"start", "links"}),
+    (PubSub(subscription="projects/p/subscriptions/s"), set()),
+    (Custom(reader="m:R", needs_dedup=True), {"start"}),
+    (DeltaSource(path="a"), {"start", "ignore_deletes"}),
+    (Kafka(topic="t", servers="s"), {"servers", "start", "max_offsets_a_batch", "on_loss", "options"}),
+    (Avro(registry=REGISTRY), {"registry", "options"}),
+    (Protobuf(registry=REGISTRY), {"registry", "options"}),
+    (JsonSchema(registry=REGISTRY), {"registry", "options"}),
+    (Debezium(), {"op", "position", "time"}),  # Kafka has them, as `envelope`
+    (Lookup(name="shops", table=Delta(path="a"), keys="id"), {"refresh"}),
+    (FileSink(), {"path", "keys"}),  # the output has them, as `target` and `keys`
+    (Join(left="m:a", right="m:b", on="id", within=MINUTE), set()),
+    (Stateful(processor="m:P", keys="id", schema="id string", timers_within=MINUTE), set()),
+    (Fixed(MINUTE), set()),
+    (Joined(MINUTE), set()),
+    (Timed(MINUTE), set()),
+    (Chained(MINUTE), set()),
+    (Sliding(MINUTE, MINUTE), set()),
+    (Session(MINUTE), set()),
+    (AfterRecords(1), set()),
+    (AfterTime(MINUTE), set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "decides_nothing"), DECIDES_NOTHING, ids=lambda one: type(one).__name__)
+def test_every_option_is_in_the_identity_or_named(value: Any, decides_nothing: set[str]) -> None:
+    """So a new option is a decision: it is read by `identity`, or stands in this table."""
+    read: set[str] = set()
+
+    class Watched(type(value)):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    watched = object.__new__(Watched)
+    for one in fields(value):
+        object.__setattr__(watched, one.name, getattr(value, one.name))
+    read.clear()
+    parts = identity.of(watched)
+
+    assert {one.name for one in fields(value)} - read == decides_nothing
+    assert json.loads(json.dumps(parts)) == parts
+
+
+def test_a_class_without_an_identity_stops() -> None:
+    """A class that is declared and not named in `identity` is not stored as something else."""
+    with pytest.raises(InvariantBroken, match="has no identity"):
+        identity.of(object())
+
+
+def test_an_option_of_a_reader_that_is_no_plain_value_is_refused() -> None:
+    """Its text would differ from process to process; a time has a text that stays."""
+    assert identity.of(Custom(reader="m:R", needs_dedup=True, options={"every": MINUTE}))["options"] == {"every": "0:01:00"}
+    with pytest.raises(Refused, match=r"options\['client'\] is no plain value"):
+        identity.of(Custom(reader="m:R", needs_dedup=True, options={"client": object()}))
+
+
+def test_the_stored_parts_and_their_hash_stay() -> None:
+    """These literals are in the log of every platform. Whoever changes them changes the identity of every declaration."""
+    received, written = identity.receive_parts(SHOP), identity.output_parts(SHOP, "per_shop", {"per_shop": "f", "total": "g"})
+    columns = [["id", "string"], ["shop", "string"], ["at", "timestamp"], ["cents", "bigint"], ["weight", "double"]]
+    assert received == {
+        "version": 1, "columns": columns, "record_id": ["id"], "event_time": "at", "max_ahead": "1 day, 0:00:00",
+        "source": {"kind": "files", "format": "json", "max_files_a_batch": 1},
+    }  # fmt: skip
+    assert written["events"] == {"columns": columns, "event_time": "at"}
+    assert written["outputs"]["per_shop"] == {
+        "transform": "tests.support.shop_transforms:per_shop", "source": "f", "window": {"kind": "fixed", "size": "0:01:00"},
+        "lateness": "0:01:00", "panes": "on_time", "from_output": "events", "target": "delta:shop/per_shop", "write": "append", "keys": [],
+        "stable_input": False, "late": "keep", "on_backfill": "refuse",
+    }  # fmt: skip
+    assert [identity.digest(received), identity.digest(written)] == ["e23efe9c55def686", "32cdfc16edd3f106"]
+
+
+def test_the_order_of_columns_and_the_schema_are_part_of_every_query() -> None:
+    """A file of CSV has its columns in that order, and a function gets them."""
+    def of(schema: str) -> tuple[str, str]:
+        output = Output(name="rows", transform="m:f", sink=Delta())
+        pipeline = Pipeline(name="p", source=Files(format="csv"), schema=schema, record_id="id", event_time="at", outputs=output)
+        return identity.digest(identity.receive_parts(pipeline)), identity.digest(identity.output_parts(pipeline, "rows", {"rows": "f"}))
+
+    plain, turned, grown = of("id string, at timestamp"), of("at timestamp, id string"), of("id string, at timestamp, more int")
+    assert all(len({*each}) == 3 for each in zip(plain, turned, grown, strict=True))
+    assert of("id  STRING,at TIMESTAMP") == plain
+
+
+def test_a_frontier_is_noted_under_the_names_of_its_column() -> None:
+    """The note of a commit is compared when the commit is tried again."""
+    assert Frontier(tide=5).content == '{"ended": null, "silent_clock": null, "silent_tide": null, "tide": 5}'
