@@ -66,9 +66,11 @@ def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> 
     try:
         table = _table(output, sink)
         there = table.there()
+        if isinstance(table, SinkTable):
+            table.check(schema)
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
-    except Refused as error:  # a variable that is not set, a password that is wrong
+    except Refused as error:  # a variable that is not set, a password that is wrong, a table that can't take the output
         at = declared_at(sink) if sink.connection else ""
         raise Refused(f"{at}{error.what}", data=error.data, hint=error.hint) from error
     wanted = table.wanted(schema)

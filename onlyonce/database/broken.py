@@ -13,6 +13,8 @@ from onlyonce.model.errors import DatabaseAway, Refused
 
 AWAY = ("57P", "40", "53", "08", "55P03")
 """Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
+NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
+"""25: the session or the server takes no writes now; 57: another session has cancelled; 58 and XX: the server itself has failed."""
 NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
 """How PostgreSQL refuses a login, which has no SQLSTATE then."""
 
@@ -24,6 +26,15 @@ def is_away(error: DBAPIError) -> bool:
     code = getattr(error.orig, "pgcode", None) or ""
     lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
     return lost or code.startswith(AWAY)
+
+
+def is_answer(error: Exception) -> bool:
+    """Return whether PostgreSQL has refused what it was asked: the same statements fail again until a person changes something.
+
+    Also of a COMMIT: a deferred constraint or trigger that fails there has rolled the transaction back.
+    """
+    code = getattr(getattr(error, "orig", None) or error, "pgcode", None) or ""
+    return bool(code) and not code.startswith(NO_ANSWER)
 
 
 def not_let_in(url: str, error: OperationalError) -> Refused | None:

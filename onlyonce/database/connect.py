@@ -1,7 +1,7 @@
 """Connections and transactions, and the meaning of a lost connection.
 
 If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows whether the
-transaction was committed: CommitStateUnknown. Then the log must be read.
+transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT with an error, nothing was done: Refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from onlyonce import settings
 from onlyonce.database import broken, mysql
 from onlyonce.database.statements import queries
-from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
+from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -119,7 +119,8 @@ def forget_connections() -> None:
 def transaction(database: Database) -> Iterator[Connection]:
     """One transaction: commits when the block ends, rolls back when it raises.
 
-    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT.
+    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT, Refused when
+    the server has answered COMMIT with an error: a deferred constraint or trigger.
     """
     try:
         connection = _engine(database).connect()
@@ -149,6 +150,12 @@ def transaction(database: Database) -> Iterator[Connection]:
             begun.commit()
         except (DBAPIError, psycopg2.Error) as error:
             connection.invalidate()
+            if broken.is_answer(error):
+                raise Refused(
+                    f"the database has refused to commit: {broken.first_line(error)}",
+                    data="the transaction was rolled back; nothing of it is there",
+                    hint="correct the rows that the constraint or trigger rejects, or change the constraint or trigger; then run the same command again",
+                ) from error
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",

@@ -44,6 +44,12 @@ class SharedServer(Server):
         self._do(f'CREATE DATABASE "{name}" OWNER onlyonce_writer TEMPLATE "{template}" STRATEGY FILE_COPY')
         return name
 
+    def new_encoded(self, encoding: str) -> str:
+        """Create a database with another encoding than UTF-8, owned by the writer; return its name."""
+        name = f"scratch_{uuid4().hex[:12]}"
+        self._do(f"CREATE DATABASE {name} OWNER onlyonce_writer TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'")
+        return name
+
     @cached_property
     def _migrated(self) -> str:
         name = self.new_database()

@@ -24,7 +24,8 @@ from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.sinks.deleted import deleted
 from onlyonce.model.units import UnitId
 
-STAGE = "CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"
+STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
+"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the target to compute."""
 MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
 NEVER_NULL = "ALTER TABLE arriving {columns}"
 ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
@@ -47,17 +48,19 @@ class Twice(Exception):
     """Two rows of a unit have the same keys and are equally new."""
 
 
-def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str) -> None:
-    """Make the table `arriving`, for the rows of a unit. `needed`: further columns that may not be null."""
-    cursor.execute(sql.SQL(STAGE).format(target=target))
+def stage(
+    cursor: Any, target: sql.Composable, columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str
+) -> None:
+    """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored. `needed`: further columns that may not be null."""
+    cursor.execute(sql.SQL(STAGE).format(target=target, columns=listed(columns)))
     if not newest_by:
         return
     whole = [*newest_by, *needed]
     if deletes is not None:
         cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
         whole += [*keys, deletes]
-    columns = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
-    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(columns)))
+    alterations = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
+    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(alterations)))
 
 
 def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> None:

@@ -42,7 +42,7 @@ def write(
     table: tuple[str, str],
     keys: tuple[str, ...],
     windows: tuple[str, ...] | None,
-    copy: Callable[[sql.Composable], None],
+    copy: Callable[[sql.Composable], object],
 ) -> None:
     """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced.
 

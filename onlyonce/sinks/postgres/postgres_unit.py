@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
+from onlyonce.database import broken
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import later_window_wins
@@ -45,6 +46,12 @@ LATER_WINDOW = (
     " OR (target.window_end, target.window_start) <= (excluded.window_end, excluded.window_start)"
 )
 """An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
+
+
+COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+"""Arrow's strings are UTF-8, whatever the encoding of the database, which is the default of a session."""
+
+COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one_a_key"
 
 
 @dataclass(frozen=True)
@@ -127,12 +134,14 @@ def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
     """
     try:
         _write(connection, work, batches)
-    except (psycopg2.DataError, psycopg2.IntegrityError, psycopg2.errors.ProgramLimitExceeded) as error:
+    except psycopg2.Error as error:
+        if not broken.is_answer(error):
+            raise
         raise Refused(
-            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
+            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {broken.first_line(error)}",
             data="nothing of this unit was written",
             hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long), "
-            "or change the table; the committed units of this batch wait for the rest",
+            "or change the table, its constraints or its triggers; the committed units of this batch wait for the rest",
         ) from error
 
 
@@ -141,7 +150,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     first = next(batches, None)
     if work.by_window:
         table = (work.schema, work.table)
-        postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, to, first, batches))
+        postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches))
         return
     if work.write == "replace":
         _delete(cursor, work)
@@ -155,13 +164,13 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
     }
     if work.write in ("append", "replace"):
-        _fill(cursor, names["target"], first, batches)
+        _fill(cursor, work, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
     versions = work.write == newest.HISTORY
     needed = (*work.keys, newest.VALID_FROM) if versions else ()
-    postgres_newest.stage(cursor, names["target"], work.keys, work.newest_by, work.deletes, *needed)
-    _fill(cursor, sql.Identifier("arriving"), first, batches)
+    postgres_newest.stage(cursor, names["target"], columns, work.keys, work.newest_by, work.deletes, *needed)
+    arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
         with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
             postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
@@ -177,22 +186,42 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
         "ON CONFLICT ({keys}) DO {action}"
     ).format(**names)
+    later = bool(updates) and later_window_wins(work.write, work.keys, columns)
     if work.newest_by:
         merge += postgres_newest.newer(work.newest_by, types)
-    elif updates and later_window_wins(work.write, work.keys, columns):
+    elif later:
         merge += sql.SQL(LATER_WINDOW)
     with postgres_newest.one_a_place(work.unit, work.keys):
         if work.deletes:
             postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types)
         cursor.execute(merge)
+    if updates and not (work.newest_by or later) and cursor.rowcount != arrived:
+        written = cursor.rowcount
+        cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
+        [(keys,)] = cursor.fetchall()
+        _refuse_dropped(work, keys, written)
     passing("postgres-unit-after-rows")
 
 
-def _fill(cursor: Any, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> None:
-    """Copy rows into a table, if there are any."""
-    if first is not None:
-        names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
-        _copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))
+def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> int:
+    """Copy rows into a table, if there are any; return how many. Raises Refused if PostgreSQL reports fewer rows than were sent."""
+    if first is None:
+        return 0
+    names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
+    rows = _Csv(first, rest)
+    _copy(cursor, _text(COPY, names, cursor), rows)
+    _refuse_dropped(work, rows.count, cursor.rowcount)
+    return rows.count
+
+
+def _refuse_dropped(work: Work, rows: int, written: int) -> None:
+    """Raise Refused if a trigger of the table has dropped rows: the unit would note rows that the table does not have."""
+    if written != rows:
+        raise Refused(
+            f"unit {work.unit}: {work.schema}.{work.table} took {written:,} of {rows:,} rows: a trigger of the table drops rows",
+            data="nothing of this unit was written",
+            hint="let the trigger keep every row, and filter the rows in the output's function",
+        )
 
 
 def _delete(cursor: Any, work: Work) -> None:
@@ -223,6 +252,7 @@ class _Csv(io.RawIOBase):
         self._pieces = self._encode(first, rest)
         self._left = memoryview(b"")
         self.error: BaseException | None = None
+        self.count = 0
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes, at most `size`. What the batches raise is kept in `error`."""
@@ -238,11 +268,11 @@ class _Csv(io.RawIOBase):
         taken, self._left = bytes(self._left[:end]), self._left[end:]
         return taken
 
-    @staticmethod
-    def _encode(first: pa.RecordBatch, rest: Batches) -> Iterator[bytes]:
+    def _encode(self, first: pa.RecordBatch, rest: Batches) -> Iterator[bytes]:
         batch: pa.RecordBatch | None = first
         while batch is not None:
             sink = io.BytesIO()
             csv.write_csv(batch, sink, QUOTED)
+            self.count += batch.num_rows
             yield sink.getvalue()
             batch = next(rest, None)

@@ -24,7 +24,30 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+TEAM = "tests/contract/sinks/test_team_tables.py::"
+
 MUTANTS = (
+    Mutant(
+        "outputs-4-any-error-is-lost",
+        "an error that PostgreSQL answers at COMMIT counts as a lost answer",
+        "onlyonce/database/connect.py",
+        Never("transaction", "broken.is_answer(error)"),
+        tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-deferred trigger]",),
+    ),
+    Mutant(
+        "outputs-4-dropped-unseen",
+        "the rows that PostgreSQL reports are not compared with the rows of the unit",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Never("_refuse_dropped", "written != rows"),
+        tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",),
+    ),
+    Mutant(
+        "outputs-8-nulls-differ",
+        "an upsert takes a unique index in which two nulls are two keys",
+        "onlyonce/sinks/postgres/postgres_table.py",
+        Never("SinkTable._check_unique", "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)"),
+        tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
+    ),
     Mutant(
         "rows-of-any-partition",
         "a Postgres unit takes whatever rows Spark gives its task",
@@ -177,10 +200,10 @@ MUTANTS = (
         "copy-for-each-row",
         "a unit's rows come into their table one by one",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_fill", '_copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))', """
+        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count, cursor.rowcount)", """
             for batch in (first, *rest):
                 for n in range(batch.num_rows):
-                    _copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(batch.slice(n, 1), iter(())))
+                    _copy(cursor, _text(COPY, names, cursor), _Csv(batch.slice(n, 1), iter(())))
         """),
         tests=(
             "tests/contract/sinks/test_unit_statements.py::test_a_unit_of_a_table_asks_the_same_for_any_number_of_rows[append]",
@@ -330,12 +353,12 @@ MUTANTS = (
         Replace("_write", """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """, """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif not updates and later_window_wins(work.write, work.keys, columns):
+            elif not later:
                 merge += sql.SQL(LATER_WINDOW)
         """),
         tests=(POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
@@ -365,12 +388,12 @@ MUTANTS = (
         Replace("_write", """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """, """
             if False:
                 merge += postgres_newest.newer(work.newest_by, types)
-            elif updates and later_window_wins(work.write, work.keys, columns):
+            elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """),
         tests=(NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),

@@ -1,0 +1,21 @@
+-- kind --
+-- What a table is: r an ordinary table, p a partitioned one, v a view, m a materialized view, f a foreign table. No row if there is none.
+SELECT relkind::text AS kind FROM pg_class WHERE oid = to_regclass(:table)
+
+-- computed_columns --
+-- The columns whose values only PostgreSQL may give: generated ones (s), and identities that are GENERATED ALWAYS (a).
+SELECT attname::text AS name, CASE WHEN attgenerated <> '' THEN 's' ELSE 'a' END AS kind
+FROM pg_attribute
+WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity = 'a')
+
+-- unique_indexes --
+-- The unique indexes over all rows of a table and plain columns; with each whether it is checked at once, and whether two nulls may be two keys.
+SELECT index.relname::text AS name, indimmediate AS at_once, NOT indnullsnotdistinct AND NOT bool_and(attnotnull) AS nulls_differ,
+       array_agg(attname::text) AS columns
+FROM pg_index
+JOIN pg_class AS index ON index.oid = indexrelid
+CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS key (number, place)
+JOIN pg_attribute ON attrelid = indrelid AND attnum = key.number
+WHERE indrelid = to_regclass(:table) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL AND place <= indnkeyatts
+GROUP BY index.relname, indimmediate, indnullsnotdistinct
+ORDER BY index.relname

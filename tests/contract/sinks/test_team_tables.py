@@ -1,0 +1,147 @@
+"""A team's own PostgreSQL table as a sink: what is computed, checked, encoded or dropped there. Rows are read back with psycopg2."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import forget_connections
+from onlyonce.database.migrate import migrate
+from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.postgres.postgres_table import SinkTable
+from tests.contract.conftest import Log
+from tests.contract.task import Task, shop_rows
+from tests.support.shared_server import SharedServer
+
+COMPUTED = (
+    "id bigint GENERATED ALWAYS AS IDENTITY, number serial NOT NULL, made_by text NOT NULL DEFAULT 'them', "
+    "shop text NOT NULL UNIQUE, cents bigint NOT NULL, double_cents bigint NOT NULL GENERATED ALWAYS AS (cents * 2) STORED"
+)
+WRITES = ("append", "upsert", "increment")
+DROPS = """
+CREATE FUNCTION results.judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
+CREATE TRIGGER judge BEFORE INSERT ON results.shop FOR EACH ROW EXECUTE FUNCTION results.judge()
+"""
+
+
+@pytest.fixture
+def driver(log: Log) -> Driver:
+    """A driver of an output."""
+    return log.start("shop", "per_shop")
+
+
+@pytest.fixture
+def latin1(server: SharedServer) -> Iterator[Log]:
+    """A log in a database whose encoding is LATIN1."""
+    log = Log(server, server.new_encoded("LATIN1"))
+    migrate(log.url)
+    yield log
+    forget_connections()
+    server.drop(log.name)
+
+
+def keys_of(write: str) -> tuple[str, ...]:
+    return () if write == "append" else ("shop",)
+
+
+def table_of(log: Log, write: str = "upsert") -> SinkTable:
+    sink = Postgres(table="results.shop", write=write, keys=keys_of(write))  # type: ignore[arg-type]
+    return SinkTable(log.database, Output(name="per_shop", transform="a:b", sink=sink), sink, "")
+
+
+def schema_of(*columns: str) -> StructType:
+    return StructType([StructField(name, StringType() if name == "shop" else LongType()) for name in columns])
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_columns_that_the_function_lacks_get_their_own_values(log: Log, driver: Driver, write: str) -> None:
+    """An identity, a serial, a default and a generated column, all NOT NULL, are computed by PostgreSQL."""
+    task = Task(log, driver, log.database, write, keys_of(write), columns=COMPUTED)
+    table_of(log, write).prepare(schema_of("shop", "cents"))
+
+    task.run(shop_rows(3))
+
+    assert log.multiset("SELECT id IS NOT NULL, number IS NOT NULL, made_by, shop, cents, double_cents FROM results.shop") == Counter(
+        (True, True, "them", f"shop {n}", n, 2 * n) for n in range(3)
+    )
+
+
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_strings_arrive_in_a_database_that_is_not_utf8(latin1: Log, write: str) -> None:
+    """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is written."""
+    task = Task(latin1, latin1.start("shop", "per_shop"), latin1.database, write, keys_of(write))
+    task.run(pa.RecordBatch.from_pylist([{"shop": "café Ãé", "cents": 1}]))
+    second = Task(latin1, task.driver, latin1.database, write, keys_of(write), batch=1)
+    with pytest.raises(Refused, match="no equivalent"):
+        second.run(pa.RecordBatch.from_pylist([{"shop": "漢字", "cents": 2}]))
+
+    assert latin1.multiset("SELECT shop, length(shop) FROM results.shop") == Counter([("café Ãé", 7)])
+
+
+@pytest.mark.parametrize(
+    "setup, cause",
+    [
+        ("ALTER TABLE results.shop ADD CONSTRAINT known FOREIGN KEY (cents) REFERENCES results.known DEFERRABLE INITIALLY DEFERRED", "constraint \"known\""),
+        (DROPS.format(body="RAISE 'closed on Sundays';").replace("BEFORE", "AFTER"), "closed on Sundays"),
+        (DROPS.format(body="RAISE 'of a code' USING ERRCODE = 'AB123';"), "of a code"),
+        (DROPS.format(body="RAISE 'at the end';").replace("CREATE TRIGGER judge BEFORE INSERT ON results.shop", "CREATE CONSTRAINT TRIGGER judge AFTER INSERT ON results.shop DEFERRABLE INITIALLY DEFERRED"), "at the end"),
+        (DROPS.format(body="IF NEW.cents = 1 THEN RETURN NULL; END IF; RETURN NEW;"), "took 2 of 3 rows"),
+    ],
+    ids=["deferred constraint", "trigger", "own code", "deferred trigger", "dropped row"],
+)  # fmt: skip
+@pytest.mark.parametrize("write", WRITES)
+def test_what_a_table_rejects_is_refused_at_once(log: Log, driver: Driver, write: str, setup: str, cause: str) -> None:
+    """Also at COMMIT: the error is an answer, so it is not retried, and no unit says that the rows are there."""
+    task = Task(log, driver, log.database, write, keys_of(write))
+    log.rows("CREATE TABLE results.known (cents bigint PRIMARY KEY)")
+    log.rows(setup)
+
+    with pytest.raises(Refused, match=cause):
+        task.run(shop_rows(3))
+
+    assert task.table() == Counter()
+    assert log.rows("SELECT * FROM onlyonce_private.units") == []
+
+
+@pytest.mark.parametrize(
+    "setup, columns, cause",
+    [
+        ("CREATE TABLE results.shop (shop text, cents bigint)", ("shop", "cents"), "no unique index over the keys"),
+        ("CREATE TABLE results.shop (shop text, cents bigint, UNIQUE (shop, cents))", ("shop", "cents"), "no unique index over the keys"),
+        ("CREATE TABLE results.shop (shop text, cents bigint); CREATE UNIQUE INDEX ON results.shop (shop) WHERE cents > 0", ("shop", "cents"), "no unique index"),
+        ("CREATE TABLE results.shop (shop text PRIMARY KEY DEFERRABLE, cents bigint)", ("shop", "cents"), "DEFERRABLE"),
+        ("CREATE TABLE results.shop (shop text UNIQUE, cents bigint)", ("shop", "cents"), "takes two nulls for two keys"),
+        ("CREATE TABLE results.base (shop text PRIMARY KEY, cents bigint); CREATE VIEW results.shop AS TABLE results.base", ("shop", "cents"), "is a view"),
+        ("CREATE TABLE results.shop (shop text PRIMARY KEY, cents bigint GENERATED ALWAYS AS (1) STORED)", ("shop", "cents"), "only PostgreSQL gives"),
+        ("CREATE TABLE results.shop (shop text PRIMARY KEY, cents bigint GENERATED ALWAYS AS IDENTITY)", ("shop", "cents"), "only PostgreSQL gives"),
+        ("SELECT", ("shop", "ctid"), "a column ctid of its own"),
+        ("SELECT", ("shop", "xmin"), "a column xmin of its own"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("when", ["prepare", "check"])
+def test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row(
+    log: Log, when: str, setup: str, columns: tuple[str, ...], cause: str
+) -> None:
+    """By prepare and by check, with the table as it was."""
+    log.rows(f"CREATE SCHEMA results; {setup}")
+    there = log.multiset("SELECT attrelid::regclass::text, attname FROM pg_attribute WHERE attrelid = to_regclass('results.shop')")
+
+    with pytest.raises(Refused, match=cause):
+        getattr(table_of(log), when)(schema_of(*columns))
+
+    assert log.multiset("SELECT attrelid::regclass::text, attname FROM pg_attribute WHERE attrelid = to_regclass('results.shop')") == there
+
+
+@pytest.mark.parametrize("unique", ["shop text PRIMARY KEY", "shop text NOT NULL UNIQUE", "shop text UNIQUE NULLS NOT DISTINCT"])
+def test_a_unique_index_that_finds_each_key_is_enough(log: Log, unique: str) -> None:
+    """A primary key, NOT NULL keys, or nulls that are one key."""
+    log.rows(f"CREATE SCHEMA results; CREATE TABLE results.shop ({unique}, cents bigint)")
+
+    table_of(log).prepare(schema_of("shop", "cents"))
+    table_of(log).check(schema_of("shop", "cents"))
