@@ -299,15 +299,6 @@ def test_what_the_providers_operator_takes_is_passed_on(submits: Callable[..., A
     assert given.env["MINE"] == "2"
 
 
-def test_the_old_name_of_the_connection_is_still_found(
-    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a line that says how it is called now."""
-    old = os.environ["AIRFLOW_CONN_ONLYONCE_DB"]
-    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB")
-    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", old)
-    assert QUOTED in submit().env["ONLYONCE_DATABASE_URL"]
-
 
 def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """By OpenLineage's naming, without any secret; nothing is imported of its provider before it asks."""
