@@ -50,6 +50,7 @@ class RunContext:
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to look for new input
+    skipped           the folders below an inbox that its listings have skipped
     """
 
     spark: SparkSession
@@ -64,6 +65,7 @@ class RunContext:
     receiving: Condition = field(default_factory=Condition)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
+    skipped: set[str] = field(default_factory=set)
     _open: dict[str, Query] = field(default_factory=dict)
     _appended: Own | None = None
     _readings: Readings = field(default_factory=dict)
@@ -101,7 +103,7 @@ class RunContext:
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""
-        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings)
+        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings, self.skipped)
 
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.

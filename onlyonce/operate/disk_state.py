@@ -151,7 +151,7 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
             for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
                 found += _left_in(inbox, left, deep=False) if isinstance(inbox, Path) else []
         if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
-            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
+            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE)
     return sorted(found)
 
 

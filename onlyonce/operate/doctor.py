@@ -32,6 +32,7 @@ from onlyonce.model.operate.diagnosis import Evidence, findings
 from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
 from onlyonce.model.report import Report
 from onlyonce.operate import disk_state, repairs
+from onlyonce.sources.files import folders
 
 SECOND_LOOK_SECONDS = 1.0
 
@@ -128,7 +129,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
         {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
-        waits,
+        waits, {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
     )  # fmt: skip
 
 

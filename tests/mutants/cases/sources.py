@@ -429,4 +429,18 @@ MUTANTS = (
         tests=(VALUES + "test_a_date_or_time_of_a_column_has_a_year_of_four_digits",),
         spark=True,
     ),
+    Mutant(
+        "values-4-folder-skipped-silently",
+        "a folder below an inbox is skipped and not reported",
+        "onlyonce/sources/files/folders.py",
+        Delete("Folders.entries", "self.skipped.add(entry.path)"),
+        tests=("tests/unit/sources/test_input_folders.py::test_no_folder_below_an_inbox_is_skipped_silently[Files]",),
+    ),
+    Mutant(
+        "values-4-moved-one-level",
+        "a file in a folder below a moved inbox is looked for at its old place",
+        "onlyonce/sources/files/moved_inboxes.py",
+        Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
+        tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
+    ),
 )
