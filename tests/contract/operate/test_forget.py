@@ -226,7 +226,7 @@ def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed
     for file in files:
         file.parent.mkdir()
         file.write_text("\n".join(LINES) + "\n")
-    with pytest.raises(Retryable, match="a.jsonl is not taken in yet"):
+    with pytest.raises(Retryable, match=r"a\.jsonl is not taken in yet"):
         erase()
 
     entry = {"path": [str(files[0])], "batch_no": [0], "size": [1], "modified_ns": [1]}

@@ -443,4 +443,11 @@ MUTANTS = (
         Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
         tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
     ),
+    Mutant(
+        "values-20-time-moves-back",
+        "the ingestion time of a turn is compared with the last turn before the poll only",
+        "onlyonce/sources/several.py",
+        Replace("Several._new", "max(at, reached or at)", 'max(at, last["seen_at"]) if last else at'),
+        tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
+    ),
 )
