@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate import dropping, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
@@ -67,6 +68,7 @@ class RunContext:
     looked_at: datetime | None = None
     skipped: set[str] = field(default_factory=set)
     _open: dict[str, Query] = field(default_factory=dict)
+    _clock: DriverClock | None = None
     _appended: Own | None = None
     _readings: Readings = field(default_factory=dict)
 
@@ -100,6 +102,11 @@ class RunContext:
         """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange: on a cluster, with data in a store."""
         shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
         return settings.blocks_dir(self.instance) if shared else None
+
+    def check_clock(self) -> None:
+        """Raise Refused if the driver's clock can't give an ingestion time: it is far from PostgreSQL's."""
+        self._clock = self._clock or DriverClock(self.database)
+        self._clock.check()
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""

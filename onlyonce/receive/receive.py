@@ -51,6 +51,7 @@ def begin(context: RunContext) -> None:
 def register(context: RunContext) -> int:
     """Put what is new in the source into the registry; gives how many entries."""
     query = context.open_query("receive")
+    context.check_clock()
     now = datetime.now(UTC)
     known = set(context.skipped)
     added = context.source().register(context.spark, query.driver, now)

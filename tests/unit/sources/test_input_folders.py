@@ -132,7 +132,7 @@ def declared(name: str, source: Any, **changed: Any) -> Pipeline:
 )
 def test_what_onlyonce_has_below_a_recursive_inbox_is_refused(below: str, what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another inbox, the archive or a table there would be read as its input."""
-    at, outputs = str(tmp_path / below), SHOP.outputs
+    at, outputs = str(tmp_path / below), list(SHOP.outputs)
     monkeypatch.setenv("ONLYONCE_ARCHIVE", at if below == "in/archive" else str(tmp_path / "archive"))
     if below == "in/table":
         outputs = [replace(outputs[0], sink=Delta(path=at))]
