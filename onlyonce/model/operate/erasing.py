@@ -5,7 +5,6 @@ Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
 import json
@@ -17,6 +16,7 @@ from typing import Any
 from onlyonce.model.errors import Refused
 from onlyonce.model.values import conversions
 from onlyonce.model.values.conversions import Number
+from onlyonce.model.values.line_values import Invalid, csv_cells
 
 COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte")
 """The types of columns whose values have one text, in `events` as in a line of input."""
@@ -46,7 +46,10 @@ class Condition:
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
         """Whether a line of input is meant: of JSON, or with `columns` of CSV. A line that can't be parsed is, if it gives the columns these values."""
         if columns is not None:
-            fields = next(csv.reader([line]), [])
+            try:
+                fields = [str(cell or "") for cell in csv_cells(line)]
+            except Invalid:
+                return all(re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", line) for value in self.values.values())
             if len(fields) == len(columns):
                 return self.fits(dict(zip(columns, fields, strict=True)))
             return all(value in fields for value in self.values.values())

@@ -6,7 +6,6 @@ files: about 0.03 ms of one core and 0.5 KB for each. A known file costs a look 
 
 from __future__ import annotations
 
-import csv
 import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -19,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from onlyonce.model.values.line_values import Invalid, csv_cells
 from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.object_file import ObjectFile
@@ -216,9 +216,9 @@ def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
 def _other_header(content: Content, header: str) -> str | None:
     with content() as file:
         first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
-    names = next(csv.reader([first]), [])
-    if ",".join(name.strip() for name in names) == header:
-        return None
+    with suppress(Invalid):
+        if ",".join((name or "").strip() for name in csv_cells(first)) == header:
+            return None
     return f"the first line of the file is {first[:200]!r}, and not the header {header!r}"
 
 

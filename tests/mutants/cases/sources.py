@@ -450,4 +450,11 @@ MUTANTS = (
         Replace("Several._new", "max(at, reached or at)", 'max(at, last["seen_at"]) if last else at'),
         tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
     ),
+    Mutant(
+        "values-14-field-limit",
+        "the header is split by a library that refuses a field of 131,073 characters",
+        "onlyonce/sources/files/listing.py",
+        Replace("_other_header", "csv_cells(first)", 'next(__import__("csv").reader([first]))'),
+        tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
+    ),
 )

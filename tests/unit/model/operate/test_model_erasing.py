@@ -69,3 +69,6 @@ def test_a_line_of_csv_is_meant_by_its_columns() -> None:
     assert condition.fits_line('a,"u,1"', columns)
     assert not condition.fits_line('"u,1",a', columns)
     assert condition.fits_line('"u,1",a,b', columns)
+    assert condition.fits_line(f'{"x" * 140_000},"u,1"', columns)
+    assert condition.fits_line('"u,1"x,a', columns)
+    assert not condition.fits_line('"u,17"x,a', columns)
