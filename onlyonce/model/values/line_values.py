@@ -27,6 +27,8 @@ NO_OBJECT = "the line is no JSON object of the declared types"
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
+NOT_UTF8 = "the line is not UTF-8"
+"""How the reason begins of a line that `events` has in hexadecimal."""
 HALF = "half of a surrogate pair, which is no character"
 
 

@@ -17,8 +17,8 @@ from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.model.values import envelopes
 from onlyonce.model.values.envelopes import Change
 from onlyonce.sources.parse.parse import BESIDE
+from onlyonce.sources.parse.parse_lines import NOT_UTF8
 
-NOT_UTF8 = "the message is not UTF-8; its bytes are in hexadecimal"
 READ = "oo_change"
 INSTANT = pa.timestamp("us", "UTC")
 KINDS = {"reason": StringType(), "row": StringType(), "op": StringType(), "position": StringType(), "time": TimestampType()}

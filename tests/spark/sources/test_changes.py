@@ -68,7 +68,7 @@ CASES: list[tuple[bytes | str, str | None, str, tuple[str, str] | None]] = [
     ("no JSON", None, "the message is no envelope of Debezium", None),
     (exact("c").replace("24023128", '"x"'), None, "the change has no place in the log of the database", None),
     (exact("c").replace("\\u00e9", "\\ud800"), None, "a string has half of a surrogate pair", None),
-    (exact("c").encode().replace(b"\\u00e9", b"\xff"), None, "the message is not UTF-8", None),
+    (exact("c").encode().replace(b"\\u00e9", b"\xff"), None, "the line is not UTF-8", None),
 ]  # fmt: skip
 
 
