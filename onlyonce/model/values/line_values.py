@@ -59,9 +59,7 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
     def read(line: str) -> Row:
         try:
             with deep(line):
-                found = decoded(line)
-                if "\\u" in line:
-                    check_strings(found)
+                found = _checked(line)
                 more: More = [name for name in found if name not in names]
                 values = _converted(columns, [found.get(column.name) for column in columns], more)
             return Row(values, None, bool(more))
@@ -84,6 +82,19 @@ def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
             return Row(None, str(wrong))
 
     return read
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for a line that is no record."""
+    with deep(line):
+        return _checked(line)
+
+
+def _checked(line: str) -> dict[str, Any]:
+    found = decoded(line)
+    if "\\u" in line:
+        check_strings(found)
+    return found
 
 
 def decoded(line: str) -> dict[str, Any]:
