@@ -18,6 +18,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, Sink
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import owner
 from onlyonce.operate import drop
 from onlyonce.sinks import own_target
@@ -206,7 +207,7 @@ def test_results_of_another_platform_are_refused_by_name(platform: Log, later: L
         run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(later, "mill", sink)
 
-    assert (sink.path if isinstance(sink, Delta) else sink.table) in refused.value.what
+    assert str(sink.path if isinstance(sink, Delta) else sink.table) in refused.value.what
     with pytest.raises(Refused, match="holds the results of another platform"):
         claim(platform, "mill", sink)
 
@@ -220,7 +221,7 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
     claim(platform, "team", sink)
     claim(later, "team", sink)
 
-    assert own_target._note(own_target.Place(sink.target("team/all"))) == "ours"
+    assert own_target._note(Place(sink.target("team/all"))) == "ours"
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:
