@@ -10,6 +10,13 @@ FORGET = "tests/contract/operate/test_forget.py::"
 
 MUTANTS = (
     Mutant(
+        "security-erasure-1-first-failure",
+        "an erasure ends at the first output that can't be computed again",
+        "onlyonce/operate/erase/forget.py",
+        Never("_compute_again", "isinstance(error, Refused | InvariantBroken | Unexpected)"),
+        tests=("tests/spark/operate/test_forget.py::test_an_output_that_fails_holds_up_no_other_and_is_named",),
+    ),
+    Mutant(
         "security-erasure-2-raw-bytes",
         "an erasure finds a line only if it has the value's own bytes",
         "onlyonce/model/operate/erasing.py",
