@@ -59,6 +59,13 @@ MUTANTS = (
         tests=("tests/security/test_fake_server.py::test_a_fake_server_gets_no_password",),
     ),
     Mutant(
+        "security-10-open-home",
+        "other users of the machine may enter the folders of the embedded home",
+        "onlyonce/settings/home_folders.py",
+        Replace("", "PRIVATE = 0o700", "PRIVATE = 0o755"),
+        tests=("tests/security/test_home_permissions.py::test_another_user_reads_nothing_in_the_home",),
+    ),
+    Mutant(
         "security-12-found-of-any-owner",
         "declarations of another user that were found are run",
         "onlyonce/settings/found_file.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from onlyonce import settings
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
 from onlyonce.operate.erase import forget
-from onlyonce.sinks.files import finalize
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -66,13 +64,10 @@ def _shops(platform: Platform) -> list[str]:
     return sorted(platform.sql("SELECT shop FROM results.broken")["shop"])
 
 
-def _in_files() -> list[str]:
-    """The shops in the newest pane of each window of the FileSink."""
-    finalize.main([])
-    newest: dict[str, list[str]] = {}
-    for file in sorted(settings.files_dir().rglob("*.jsonl")):
-        newest[file.name.partition(".pane")[0]] = [json.loads(line)["shop"] for line in file.read_text().splitlines()]
-    return sorted(shop for shops in newest.values() for shop in shops)
+def _rows_in_files(platform: Platform) -> list[int]:
+    """The rows of the newest pane of each window of the FileSink."""
+    newest = "SELECT DISTINCT ON (window_start) rows FROM onlyonce_private.panes WHERE output = 'filed' ORDER BY window_start, generation DESC"
+    return list(platform.sql(newest)["rows"])
 
 
 def _killed(point: str) -> Callable[[str], None]:
@@ -106,7 +101,7 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
     assert (report.facts[forget.FAILED], other.facts[forget.FAILED]) == (1, 0)
     assert left == [one for one in platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"] if one.startswith("output broken")]
     assert _shops(platform) == ["last", "one"]
-    assert _in_files() == ["last"]
+    assert _rows_in_files(platform) == [0, 0, 1]
 
     platform.backfill(*left[0].partition("onlyonce backfill ")[2].split())
 
