@@ -66,6 +66,27 @@ MUTANTS = (
         tests=("tests/security/test_home_permissions.py::test_another_user_reads_nothing_in_the_home",),
     ),
     Mutant(
+        "security-13-time-for-each-read",
+        "the time limit of a webhook begins again with each byte",
+        "onlyonce/sinks/outbox/deadline.py",
+        Never("_left", "left <= 0"),
+        tests=("tests/security/test_webhook_targets.py::test_a_slow_target_holds_a_request_for_its_timeout_only",),
+    ),
+    Mutant(
+        "security-13-whole-answer",
+        "a webhook's answer is read to its end",
+        "onlyonce/sinks/outbox/webhook.py",
+        Never("_beginning", "len(read) >= ANSWER_BYTES"),
+        tests=("tests/security/test_webhook_targets.py::test_a_large_answer_is_read_in_part[long]",),
+    ),
+    Mutant(
+        "security-13-token-in-clear-text",
+        "a token goes to an http:// address",
+        "onlyonce/declare/outputs/sent.py",
+        Replace("in_clear_text", 'parts.scheme == "http" and parts.hostname not in HERE', "False"),
+        tests=("tests/security/test_webhook_targets.py::test_a_token_is_not_sent_in_clear_text",),
+    ),
+    Mutant(
         "security-12-found-of-any-owner",
         "declarations of another user that were found are run",
         "onlyonce/settings/found_file.py",
