@@ -40,7 +40,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     return _Files(config, log)
 
 
-<<<<<<< HEAD
 def pytest_configure() -> None:
     """Begin to record at which fail-points the tests strike, if that is asked for."""
     strikes.begin()
@@ -52,14 +51,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     strikes.of_a_test(report)
     return report
-=======
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends minutes after the others."""
     if not hasattr(config, "workerinput"):
         return
     long = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("fault")}
     items.sort(key=lambda item: 0 if item.nodeid.startswith(FIRST) else 1 if item.path in long else 2)
->>>>>>> main
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
