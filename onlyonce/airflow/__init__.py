@@ -15,7 +15,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onlyonce.airflow.factory.make import dags
+    from onlyonce.airflow.factory.make import (
+        audit_dag,
+        backfill_dags,
+        collect_dag,
+        dags,
+        deliver_dag,
+        finalize_dag,
+        maintain_dag,
+        stream_dags,
+    )
     from onlyonce.airflow.operators.backfill_job import BackfillOperator
     from onlyonce.airflow.operators.jobs import (
         AlertsOperator,
@@ -31,7 +40,14 @@ if TYPE_CHECKING:
     from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
 
 _PLACES = {
+    "audit_dag": "factory.make",
+    "backfill_dags": "factory.make",
+    "collect_dag": "factory.make",
     "dags": "factory.make",
+    "deliver_dag": "factory.make",
+    "finalize_dag": "factory.make",
+    "maintain_dag": "factory.make",
+    "stream_dags": "factory.make",
     "StreamOperator": "operators.stream_job",
     "BackfillOperator": "operators.backfill_job",
     "AlertsOperator": "operators.jobs",
@@ -47,7 +63,8 @@ _PLACES = {
 
 __all__ = [
     "AlertsOperator", "AuditOperator", "BackfillOperator", "CollectOperator", "DeliverOperator", "DoctorOperator",
-    "FinalizeOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator", "dags",
+    "FinalizeOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator",
+    "audit_dag", "backfill_dags", "collect_dag", "dags", "deliver_dag", "finalize_dag", "maintain_dag", "stream_dags",
 ]  # fmt: skip
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG
 
-from onlyonce.airflow.factory.options import HOUSEKEEPING_RETRIES, Options
+from onlyonce.airflow.factory.options import HOUSEKEEPING_RETRIES, Options, timetable
 from onlyonce.airflow.factory.pipelines import sends
 from onlyonce.airflow.operators.jobs import (
     AlertsOperator,
@@ -54,55 +55,55 @@ refuses every request; the task's log says which.
 """
 
 
-def audit(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Every hour: does every record add up, by the commit log?"""
-    with _dag("audit", "0 * * * *", "Does every record add up, by the commit log?", AUDIT, options) as dag:
+def audit(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Does every record add up, by the commit log?"""
+    with _dag("audit", schedule, "Does every record add up, by the commit log?", AUDIT, options) as dag:
         AuditOperator(task_id="conservation", declarations=options.declared.names)
         AlertsOperator(task_id="alerts", declarations=options.declared.names)
         DoctorOperator(task_id="doctor", declarations=options.declared.names)
     return dag
 
 
-def collect(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Every hour, not on the hour, when the audit and most streams begin: remove what was kept long enough."""
+def collect(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Remove what was kept long enough."""
     what = "Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
-    with _dag("collect", "25 * * * *", what, COLLECT, options) as dag:
+    with _dag("collect", schedule, what, COLLECT, options) as dag:
         CollectOperator(task_id="drop_old_ids", declarations=options.declared.names)
     return dag
 
 
-def maintain(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Every hour, once the collection is through: compact small files in the platform's own Delta tables and in those of outputs."""
+def maintain(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Compact small files in the platform's own Delta tables and in those of outputs."""
     what = "Compact the small files of old batches and closed windows, remove what no reader needs"
-    with _dag("maintain", "50 * * * *", what, MAINTAIN, options) as dag:
+    with _dag("maintain", schedule, what, MAINTAIN, options) as dag:
         MaintainOperator(task_id="compact_closed_windows", declarations=options.declared.names)
     return dag
 
 
-def finalize(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Twice an hour: give files their final names that a stream's own task has left."""
+def finalize(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Give files their final names that a stream's own task has left."""
     what = "Give the files of committed batches their final names"
-    with _dag("finalize", "10,40 * * * *", what, FINALIZE, options) as dag:
+    with _dag("finalize", schedule, what, FINALIZE, options) as dag:
         FinalizeOperator(task_id="finalize", declarations=options.declared.names, retries=2)
     return dag
 
 
-def deliver(pipelines: Sequence[Pipeline], options: Options) -> DAG | None:
-    """Every five minutes: send what a stream's own task has left. Only where a pipeline sends."""
+def deliver(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
+    """Send what a stream's own task has left. Only where a pipeline sends."""
     if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
         return None
-    with _dag("deliver", "*/5 * * * *", "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
+    with _dag("deliver", schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
         for name in sending:
             DeliverOperator(task_id=f"deliver_{name}", pipeline=name, declarations=options.declared.names)
     return dag
 
 
-def _dag(name: str, cron: str, what: str, doc: str, options: Options, **defaults: object) -> DAG:
+def _dag(name: str, schedule: Any, what: str, doc: str, options: Options, **defaults: object) -> DAG:
     return DAG(
         housekeeping_id(name, options.prefix),
         description=what,
         doc_md=doc,
-        schedule=CronTriggerTimetable(cron, timezone="UTC"),
+        schedule=timetable(schedule),
         catchup=False,
         max_active_runs=1,
         tags=options.all_tags(),
@@ -110,11 +111,13 @@ def _dag(name: str, cron: str, what: str, doc: str, options: Options, **defaults
     )
 
 
-ALL: dict[str, Callable[[Sequence[Pipeline], Options], DAG | None]] = {
-    "audit": audit,
-    "collect": collect,
-    "deliver": deliver,
-    "finalize": finalize,
-    "maintain": maintain,
+ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], str]] = {
+    "audit": (audit, "0 * * * *"),
+    # Not on the hour, when the audit and most streams begin.
+    "collect": (collect, "25 * * * *"),
+    "deliver": (deliver, "*/5 * * * *"),
+    "finalize": (finalize, "10,40 * * * *"),
+    # Once the collection is through.
+    "maintain": (maintain, "50 * * * *"),
 }
-"""By the name that comes after the prefix."""
+"""By the name that comes after the prefix, with the schedule that counts where a DAG file says none."""

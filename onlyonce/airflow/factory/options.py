@@ -45,10 +45,7 @@ class Options:
     def stream_schedule(self) -> Any:
         """None: runs by hand only."""
         asked = settings.schedule() if self.schedule is FROM_SETTINGS else self.schedule
-        if asked is None or asked == "none":
-            return None
-        # A plain cron expression would make Airflow's own data intervals of it, where its settings say so.
-        return CronTriggerTimetable(asked, timezone="UTC") if isinstance(asked, str) and " " in asked.strip() else asked
+        return None if asked == "none" else timetable(asked)
 
     def schedule_behind(self, followed: Sequence[tuple[str, str]]) -> Any:
         """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the time."""
@@ -61,6 +58,11 @@ class Options:
         if self.backfill_interval is FROM_SETTINGS:
             return settings.backfill_interval()
         return self.backfill_interval
+
+
+def timetable(schedule: Any) -> Any:
+    """A schedule as Airflow takes it. A plain cron expression would get Airflow's own data intervals, where its settings say so."""
+    return CronTriggerTimetable(schedule, timezone="UTC") if isinstance(schedule, str) and " " in schedule.strip() else schedule
 
 
 RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=10)}

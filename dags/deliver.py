@@ -1,0 +1,11 @@
+"""`onlyonce_deliver`: send what waits in the outbox to webhooks and BigQuery, under keys that never change. No Spark.
+
+The streams have a task of their own that sends at once. This DAG is for long runs and for rows that wait for their next attempt.
+There is no DAG if no pipeline sends.
+"""
+
+from __future__ import annotations
+
+from onlyonce.airflow import deliver_dag
+
+dag = deliver_dag(schedule="*/5 * * * *")
