@@ -749,7 +749,7 @@ COMMENT ON TABLE onlyonce_private.window_sums IS
     'What the batches of a life that are cut from the log had met of each window, all of it in time or rejected: a batch that met a late record stays.';
 
 CREATE TABLE onlyonce_private.rejected (
-    -- A pair may be rejected in several rows, so no columns of its own are a key. This one is for whoever replicates the table.
+    -- A pair may be rejected in several rows, so none of its columns is a key. With this one the table can be replicated, and a row be named.
     rejected_no  bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT rejected_once PRIMARY KEY,
     instance     text   NOT NULL,
     output       text   NOT NULL,
