@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
-from tests.fault import ledger
+from tests.fault import ledger, strikes
 from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers
 from tests.support import jvm, needed
@@ -38,6 +38,19 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     """How `pytest -n` shares out the tests. Each worker has a PostgreSQL and a Spark session of its own."""
     return _Files(config, log)
+
+
+def pytest_configure() -> None:
+    """Begin to record at which fail-points the tests strike, if that is asked for."""
+    strikes.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note at which fail-points a test has struck."""
+    report = yield
+    strikes.of_a_test(report)
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
