@@ -21,6 +21,7 @@ from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, declared, lineages, units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import formats
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
@@ -268,4 +269,5 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
+    formats.make_home()
     return Shop(log)
