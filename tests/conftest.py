@@ -69,6 +69,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     needed.summarize(terminalreporter)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home_of_no_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The home of tests that name none: never the checkout's own, which may have another format."""
+    with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("home"))}):
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[SharedServer]:
     """A real PostgreSQL of the session's own; every platform has a database of its own on it."""

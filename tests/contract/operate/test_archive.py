@@ -15,7 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
+from onlyonce.database import formats
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Batch
 from onlyonce.operate import archive, collect
 from tests.contract.conftest import Log
@@ -109,8 +111,10 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     """An inbox with three files, registered by the stream; archiving is on."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
+    formats.make_home()
     made = Shop(log, tmp_path)
     made.put("a", "b", "c")
     made.register()
