@@ -20,7 +20,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
-from onlyonce.sources.parse import mapping, parse_columns, parse_lines
+from onlyonce.sources.parse import id_columns, mapping, parse_columns, parse_lines
 
 PLACE = ("oo_file", "oo_position")
 BOUND = "oo_bound"
@@ -111,15 +111,15 @@ def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: d
 def _record(asked: _Asked) -> list[Column]:
     valid = F.col("oo_reason").isNull()
     place = asked.place()
-    identity = [*asked.salted(), *(place or [F.col(quoted(c)).cast("string") for c in asked.record_id])]
+    high, low = id_columns.hashes([*asked.salted(), *(place or id_columns.strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
     payload = F.xxhash64("oo_line")
     unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
         F.when(valid, _time(asked)).alias("oo_event_time"),
-        F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
-        F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
+        F.when(known, high).otherwise(payload).alias("oo_high"),
+        F.when(known, low).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         F.col("oo_reason"),
         F.when(~valid, F.when(F.is_valid_utf8("oo_line"), F.col("oo_line")).otherwise(F.hex("oo_line"))).alias(

@@ -428,4 +428,19 @@ MUTANTS = (
         tests=(VALUES + "test_a_date_or_time_of_a_column_has_a_year_of_four_digits",),
         spark=True,
     ),
+    Mutant(
+        "values-2-id-by-javas-strings",
+        "an id has a float or a decimal as Spark's cast writes it",
+        "onlyonce/sources/parse/id_columns.py",
+        Always("_string", "id_strings.named(kind) in AS_CAST"),
+        tests=("tests/spark/sources/test_record_ids.py::test_an_id_is_of_the_values_and_not_of_the_format[json]",),
+        spark=True,
+    ),
+    Mutant(
+        "values-2-nested-ids",
+        "an array or a map in an id is taken, though no string is stated for it",
+        "onlyonce/declare/pipeline.py",
+        Never("Pipeline.__post_init__", "id_strings.named(kinds[column]) not in id_strings.FORMS"),
+        tests=("tests/unit/sources/test_record_id.py::test_a_nested_id_is_refused_when_declared",),
+    ),
 )
