@@ -195,7 +195,7 @@ MUTANTS = (
         "nanoseconds before 1970 are cut off",
         "onlyonce/sources/files/microseconds.py",
         Replace(
-            "without_nanoseconds",
+            "in_microseconds",
             "np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), NANOSECONDS)",
             "np.trunc(array.cast(pa.int64()).fill_null(0).to_numpy() / NANOSECONDS).astype(np.int64)",
         ),
@@ -442,5 +442,33 @@ MUTANTS = (
         "onlyonce/declare/pipeline.py",
         Never("Pipeline.__post_init__", "id_strings.named(kinds[column]) not in id_strings.FORMS"),
         tests=("tests/unit/sources/test_record_id.py::test_a_nested_id_is_refused_when_declared",),
+    ),
+    Mutant(
+        "values-12-types-by-the-values",
+        "a time that has no number in microseconds makes its whole file invalid",
+        "onlyonce/sources/files/microseconds.py",
+        Never("in_microseconds", "kind.unit in COARSER"),
+        tests=("tests/unit/sources/test_typed_values.py::test_a_time_after_9999_is_one_value_of_its_file[timestamp-millis-1000]",),
+    ),
+    Mutant(
+        "values-12-unions-as-they-come",
+        "a union of two types is not read as strings",
+        "onlyonce/sources/files/avro_files.py",
+        Delete("records", "avro_types.make_strings(group, mixed)"),
+        tests=("tests/unit/sources/test_typed_values.py::test_avro_of_a_usual_kind_is_read[int or string]",),
+    ),
+    Mutant(
+        "values-6-columns-within-uncounted",
+        "unknown fields within structs of Parquet and Avro are not counted",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_fit", "[*there, *undeclared_within(batch.schema, wanted)]", "[*there]"),
+        tests=("tests/unit/sources/test_typed_values.py::test_unknown_fields_of_structs_are_counted",),
+    ),
+    Mutant(
+        "values-10-parts-by-arrows-cast",
+        "an element of a list or map is read as whatever Arrow's cast makes of it",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_parts_fit", "_fits(there.value_type, wanted.value_type)", "True"),
+        tests=("tests/unit/sources/test_typed_values.py::test_a_part_of_a_column_fits_as_a_column_does[there0-array<int>]",),
     ),
 )
