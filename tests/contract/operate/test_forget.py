@@ -223,6 +223,23 @@ def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: st
     assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
 
 
+def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a recursive inbox, and in the archive."""
+    monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/deep_shop.py")
+    files = [settings.inbox("shop") / "dt=1" / "a.jsonl", Path(str(settings.archive()), "shop", "dt=1", "b.jsonl")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("\n".join(LINES) + "\n")
+    with pytest.raises(Retryable, match=r"a\.jsonl is not taken in yet"):
+        erase()
+
+    entry = {"path": [str(files[0])], "batch_no": [0], "size": [1], "modified_ns": [1]}
+    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}), mode="append")
+    erase()
+
+    assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
+
+
 def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:
     """By the columns of the row that was sent."""
     for number, who in enumerate((WHO, "other")):

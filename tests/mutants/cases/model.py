@@ -24,6 +24,13 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "format-1-one-name-on-two-platforms",
+        "what a sink stores under a lineage's name does not say on which platform",
+        "onlyonce/model/sinks/owner.py",
+        Replace("writer", 'f"{platform}/{lineage}"', "lineage"),
+        tests=(TARGETS + "test_two_platforms_share_no_transaction_id",),
+    ),
+    Mutant(
         "naive-ids",
         "a unit's id is (batch, sink, partition), without its lineage",
         "onlyonce/model/units.py",

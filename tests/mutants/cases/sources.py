@@ -471,4 +471,32 @@ MUTANTS = (
         Replace("_parts_fit", "_fits(there.value_type, wanted.value_type)", "True"),
         tests=("tests/unit/sources/test_typed_values.py::test_a_part_of_a_column_fits_as_a_column_does[there0-array<int>]",),
     ),
+    Mutant(
+        "values-4-folder-skipped-silently",
+        "a folder below an inbox is skipped and not reported",
+        "onlyonce/sources/files/folders.py",
+        Delete("Folders.entries", "self.skipped.add(entry.path)"),
+        tests=("tests/unit/sources/test_input_folders.py::test_no_folder_below_an_inbox_is_skipped_silently[Files]",),
+    ),
+    Mutant(
+        "values-4-moved-one-level",
+        "a file in a folder below a moved inbox is looked for at its old place",
+        "onlyonce/sources/files/moved_inboxes.py",
+        Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
+        tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
+    ),
+    Mutant(
+        "values-20-time-moves-back",
+        "the ingestion time of a turn is compared with the last turn before the poll only",
+        "onlyonce/sources/several.py",
+        Replace("Several._new", "max(at, reached or at)", 'max(at, last["seen_at"]) if last else at'),
+        tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
+    ),
+    Mutant(
+        "values-14-field-limit",
+        "the header is split by a library that refuses a field of 131,073 characters",
+        "onlyonce/sources/files/listing.py",
+        Replace("_other_header", "csv_cells(first)", 'next(__import__("csv").reader([first]))'),
+        tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
+    ),
 )
