@@ -22,9 +22,10 @@ from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
-from onlyonce.model.operate.finding import Finding, other_version
+from onlyonce.model.operate.finding import Finding, other_version, wider_permissions
 from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
+from onlyonce.settings import home_folders
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
 
@@ -195,6 +196,11 @@ def _is_old(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > STALE_SECONDS
     except OSError:
         return False
+
+
+def permissions() -> list[Finding]:
+    """Return the folders of the embedded home that other users may enter."""
+    return [wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())] if settings.embedded() else []
 
 
 def versions() -> list[Finding]:

@@ -100,14 +100,14 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    versions = disk_state.versions()
+    machine = [*disk_state.versions(), *disk_state.permissions()]
     with transaction(platform.database) as connection:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
     if lacking:
-        return [not_migrated(lacking), *versions]
+        return [not_migrated(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
-    return [*versions, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
+    return [*machine, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:

@@ -38,7 +38,7 @@ LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{
 def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:  # noqa: F811
     """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the archive."""
     monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(forget, "_compute_again", lambda *_: None)
+    monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
     shop.receive((WHO, at(0)), ("other", at(0)), (BROKEN, "no JSON"))
     shop.receive(("later", at(3)), (WHO, at(4)))

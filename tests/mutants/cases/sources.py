@@ -499,4 +499,12 @@ MUTANTS = (
         Replace("_other_header", "csv_cells(first)", 'next(__import__("csv").reader([first]))'),
         tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
     ),
+    Mutant(
+        "values-11-value-alone",
+        "two messages of one id are put in order by their values alone",
+        "onlyonce/sources/parse/parse.py",
+        Replace("_Asked.kept_beside", "[] if self.in_columns else [F.col(quoted(name)).cast(\"string\") for name in self.beside]", "[]"),
+        tests=("tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",),
+        spark=True,
+    ),
 )
