@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from onlyonce.model.values import conversions
+from onlyonce.model.values import conversions, id_strings
 from onlyonce.model.values.conversions import SCALARS, Cell, Number, Unfit
 
 HEAD = """# Values
@@ -19,6 +19,11 @@ the column and the value. The table uses no clock, no locale and no time zone da
 - **CSV**: a line by RFC 4180, each column at its place. An empty value is null; `""` is the empty string, and null for other types. Spaces around a value
   count for strings only.
 - **Parquet, Avro, Protobuf, tables**: the types of the columns say what a value is. A date or time outside the years 1 to 9999 is invalid here too.
+"""
+IDS = """## The strings of a record's id
+
+An id is made of the values of its columns, and not of how a format writes them: the same values have the same id in JSON, CSV, Parquet, Avro, Kafka and tables.
+The strings below are hashed in the order of `record_id`, first from the seed 42, each hash being the seed of the next one (XXH64, UTF-8). The second half of the id begins with the string `low`. If each of several sources has ids of its own, the name of the source goes first. Arrays, maps and structs are in no id.
 """
 NESTED: dict[str, Callable[..., Any]] = {
     "decimal(p,s)": conversions.decimal, "array<…>": conversions.array, "map<string,…>": conversions.mapping, "struct<…>": conversions.structure,
@@ -38,6 +43,8 @@ def page() -> str:
     kinds = [*SCALARS, "decimal(4,1)"]
     parts += ["| type | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
     parts += [f"| `{kind}` | " + " | ".join(_cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds]
+    parts += ["", IDS, "| type | string |", "|---|---|"]
+    parts += [f"| `{kind}` | {_cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
     return "\n".join([*parts, ""])
 
 

@@ -29,6 +29,7 @@ from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.values import id_strings
 
 __all__ = [
     "MODES",
@@ -127,6 +128,13 @@ class Pipeline:
             if column not in columns:
                 raise Refused(
                     f"pipeline {self.name}: {column!r} is not a declared column", hint=f"schema has: {', '.join(columns)}"
+                )
+        kinds = ddl.types(self.schema)
+        for column in self.record_id:
+            if id_strings.named(kinds[column]) not in id_strings.FORMS:
+                raise Refused(
+                    f"pipeline {self.name}: record_id={column!r} is of type {kinds[column]}, and an id is made of plain values",
+                    hint=f"declare it as one of {', '.join(id_strings.FORMS)}, or name other columns; a string column holds an object or array as JSON",
                 )
         if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
             raise Refused(

@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from onlyonce.model.values import conversions
+from onlyonce.model.values.conversions import Cell, Number, Unfit
+
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
-# A number with leading zeros is a code, and would lose them.
-WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
-FRACTION = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-LARGEST = 1 << 63
 
 PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (types.is_boolean, "boolean"), (types.is_int8, "tinyint"), (types.is_int16, "smallint"), (types.is_int32, "int"),
@@ -37,9 +36,10 @@ def of_json(values: Sequence[Any]) -> str:
     if kinds == {bool}:
         return "boolean"
     if kinds <= {int, float}:
-        # A fraction would lose digits of a number that no long holds.
-        fits = all(-LARGEST <= value < LARGEST for value in there)
-        return "string" if not fits else "long" if kinds == {int} else "double"
+        # A double has not all integers of 19 digits: the conversion table refuses those.
+        kind = "bigint" if kinds == {int} else "double"
+        fits = all(_is(kind, Number(repr(value))) for value in there)
+        return "string" if not fits else "long" if kind == "bigint" else kind
     if kinds == {str}:
         return _of_texts(there)
     if kinds == {list}:
@@ -54,9 +54,9 @@ def of_csv(texts: Sequence[str | None]) -> str:
     there = [text for text in texts if text]
     if not there:
         return "string"
-    for kind, fits in (("boolean", re.compile("true|false")), ("long", WHOLE), ("double", FRACTION)):
-        if all(fits.fullmatch(text) for text in there):
-            return kind
+    for kind in ("boolean", "bigint", "double"):
+        if all(_is(kind, Cell(text)) for text in there):
+            return "long" if kind == "bigint" else kind
     return _of_texts(there)
 
 
@@ -74,6 +74,14 @@ def of_arrow(kind: pa.DataType) -> str:
     if types.is_dictionary(kind):
         return of_arrow(kind.value_type)
     return next((name for fits, name in PLAIN if fits(kind)), "string")
+
+
+def _is(kind: str, value: Any) -> bool:
+    try:
+        conversions.of_type(kind)(value, [])
+    except Unfit:
+        return False
+    return True
 
 
 def _of_texts(texts: Sequence[str]) -> str:

@@ -16,8 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import column_types
 from onlyonce.sources.files import avro_files, packing, parquet_files
@@ -119,9 +117,11 @@ def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
 
 def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
     at = FileAt(str(path))
-    names, rows = avro_files.columns(at), next(avro_files.records(at, ROWS), [])
-    held = pa.RecordBatch.from_pydict({name: [row[name] for row in rows] for name in names})
-    return False, {field.name: column_types.of_arrow(field.type) for field in held.schema}, rows
+    avro_files.columns(at)  # raises Damaged
+    batch = next(avro_files.records(at, None, ROWS), None)
+    if batch is None:
+        return False, {}, []
+    return False, {field.name: column_types.of_arrow(field.type) for field in batch.schema}, batch.to_pylist()
 
 
 READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}

@@ -21,8 +21,8 @@ from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Custom, Kafka, Pipeline
 from onlyonce.model.run.isolation import first_line
 from onlyonce.receive.blocks import exchange
-from onlyonce.session.names import quoted
-from onlyonce.sources.parse import parse
+from onlyonce.session import schemas
+from onlyonce.sources.parse import id_columns, parse
 from onlyonce.sources.parse.parse import COLUMNS, PLACE
 
 MOST = 10
@@ -61,22 +61,18 @@ def _searched(context: RunContext, record: dict[str, Any]) -> Place | None:
     known = _known(pipeline, rows, record, batch.system_time)
     if not known:
         return None
-    place = [*_salt(pipeline), *PLACE] if pipeline.by_position else PLACE
+    place = [*id_columns.salt(pipeline), *PLACE] if pipeline.by_position else PLACE
     here = rows.filter(F.xxhash64(*place).isin(known)).select(*PLACE)
     found = min(((cut.names()[row.oo_file], row.oo_position) for row in here.collect()), default=None)
     return Place(found[0], _counts(pipeline), found[1]) if found else None
-
-
-def _salt(pipeline: Pipeline) -> list[Column]:
-    return [F.lit(pipeline.part.salt)] if pipeline.part and pipeline.part.salt else []
 
 
 def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
     """The hashes of the places at which the record can be."""
     if pipeline.by_position:
         return [int(record["oo_high"])]
-    identity = [*_salt(pipeline), *(F.col(quoted(column)).cast("string") for column in pipeline.record_id)]
-    same: Column = F.xxhash64(*identity) == int(record["oo_high"])
+    high, _ = id_columns.hashes([*id_columns.salt(pipeline), *id_columns.strings(schemas.of(pipeline.schema), pipeline.record_id)])
+    same: Column = high == int(record["oo_high"])
     same &= F.col("oo_event_time").cast("string") == record["oo_event_time"]
     parsed = parse.by_place(rows, pipeline, system_time).filter(same)
     return [row.oo_high for row in parsed.select("oo_high").limit(MOST).collect()]

@@ -26,7 +26,7 @@ from onlyonce.model.values import line_values
 from onlyonce.outputs import results
 from onlyonce.session.names import quoted
 from onlyonce.sources.files import regular_file
-from onlyonce.sources.parse import parse
+from onlyonce.sources.parse import id_columns, parse
 
 PATTERN = set("{}[]*?\\")
 AS_IT_IS = {
@@ -129,8 +129,7 @@ def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
     """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never one."""
     if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
         return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
-    identity = [F.col(quoted(name)).cast("string") for name in pipeline.record_id]
-    high, low = F.xxhash64(*identity), F.xxhash64(F.lit("low"), *identity)
+    high, low = id_columns.hashes([*id_columns.salt(pipeline), *id_columns.strings(table.schema, pipeline.record_id)])
     return table.filter("oo_kind = 'kept'").select(high.alias("oo_high"), low.alias("oo_low"))
 
 

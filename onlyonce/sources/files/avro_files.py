@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import bz2
 import io
+import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from onlyonce.model.errors import Refused
+from onlyonce.sources.files import avro_types
 from onlyonce.sources.files.listing import Damaged, FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 
@@ -32,6 +36,11 @@ BLOCK = 1 << 26
 AT_ONCE = 1 << 26
 """In bytes, of records that are handed on together."""
 SYNC = 16
+HEADER = fastavro.parse_schema({"type": "record", "name": "org.apache.avro.file.Header", "fields": [
+    {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}}, {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+    {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": SYNC}},
+]})  # fmt: skip
+"""By Avro's specification."""
 PACKAGES = {"snappy": "cramjam"}
 """Codec → the package that fastavro reads it with, which is none of onlyonce's own dependencies."""
 
@@ -54,23 +63,62 @@ def check_types(schema: Schema) -> None:
     _least(schema, {}, ())
 
 
-def records(at: FileAt, most_rows: int) -> Iterator[list[dict[str, Any]]]:
-    """The records in groups, for which memory is there. Only of a file whose `columns` have been looked at."""
+def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some columns (None: of all) in groups, for which memory is there. Only of a file whose `columns` have been looked at.
+
+    The types are those of the file's schema. Raise Damaged for a column that no type of Arrow holds.
+    """
+    with _opened(at) as file:
+        reader = fastavro.reader(file)
+        schema = avro_types.without_logical(reader.writer_schema, {}, set())
+        named = [field["name"] for field in schema["fields"] if names is None or field["name"] in names]
+        types, mixed = avro_types.of_columns(schema, named), avro_types.mixed_columns(schema, named)
+        read = pa.struct([(name, types[name][0]) for name in named])
+        for group in _groups(fastavro.block_reader(_Behind(_head(reader, schema), file)), most_rows):
+            avro_types.make_strings(group, mixed)
+            found = pa.array(group, read)
+            yield pa.RecordBatch.from_arrays([pc.struct_field(found, name).cast(types[name][1]) for name in named], names=named)
+
+
+def _groups(blocks: Any, most_rows: int) -> Iterator[list[dict[str, Any]]]:
     group: list[Any] = []
     held = 0
-    with _opened(at) as file:
-        for block in fastavro.block_reader(file):
-            held += len(block.bytes_.getbuffer())
-            for record in block:
-                group.append(record)
-                if len(group) == most_rows:
-                    yield group
-                    group, held = [], 0
-            if held > AT_ONCE:
+    for block in blocks:
+        held += len(block.bytes_.getbuffer())
+        for record in block:
+            group.append(record)
+            if len(group) == most_rows:
                 yield group
                 group, held = [], 0
+        if held > AT_ONCE:
+            yield group
+            group, held = [], 0
     if group:
         yield group
+
+
+class _Behind:
+    """A file with another beginning: what `file` is at now follows `head`."""
+
+    def __init__(self, head: bytes, file: IO[bytes]) -> None:
+        self.head, self.file = io.BytesIO(head), file
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        found = self.head.read(size)
+        return found if len(found) == size else found + self.file.read(size - len(found))
+
+    def tell(self) -> int:
+        """Return a position, which fastavro notes for each block."""
+        return self.head.tell() + self.file.tell()
+
+
+def _head(reader: Any, schema: Schema) -> bytes:
+    """Return the header of a file with another schema, by which fastavro converts no time, and its own codec and marks."""
+    meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": _codec(reader).encode()}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, HEADER, {"magic": b"Obj\x01", "meta": meta, "sync": reader._header["sync"]})
+    return written.getvalue()
 
 
 def check(at: FileAt) -> None:

@@ -129,9 +129,8 @@ def _rows_of_parquet(part: Part, wanted: list[str], needed: list[str]) -> Rows:
 def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
     there = avro_files.columns(part.at)
     coercion.check_names(there, needed)
-    names = [name for name in there if name in wanted]
-    for records in avro_files.records(part.at, AT_ONCE):
-        yield pa.RecordBatch.from_pydict({name: [row[name] for row in records] for name in names}), there
+    for batch in avro_files.records(part.at, wanted, AT_ONCE):
+        yield batch, there
 
 
 def _parts(file: InputFile, pipeline: Pipeline) -> Iterator[Part]:

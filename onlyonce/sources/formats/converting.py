@@ -57,8 +57,9 @@ class Wanted:
     def fitted(self, found: Mapping[str, pa.Array], rows: int, there: Iterable[str]) -> Columns:
         """The columns as they are declared; one that is not there is null."""
         columns = [_cast(found[f.name], f) if f.name in found else pa.nulls(rows, f.type) for f in self.fields]
+        within = coercion.undeclared_within(pa.schema([(name, column.type) for name, column in found.items()]), self.schema)
         known = {*(field.name for field in self.fields), *self.elsewhere}
-        return Columns(pa.RecordBatch.from_arrays(columns, schema=self.schema), coercion.undeclared([*there], known))
+        return Columns(pa.RecordBatch.from_arrays(columns, schema=self.schema), coercion.undeclared([*there, *within], known))
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -98,6 +98,22 @@ def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
     return ", ".join([*told, *([f"{others} others"] if others else [])]) or None
 
 
+def undeclared_within(there: pa.Schema, declared: pa.Schema) -> list[str]:
+    """Return the fields of structs, at any depth, that are not declared: `customer.phone`."""
+    return [name for field in declared if (at := there.get_field_index(field.name)) >= 0 for name in _more(there.field(at).type, field.type, field.name)]
+
+
+def _more(there: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
+    if _is_list(there) and _is_list(wanted):
+        return _more(there.value_type, wanted.value_type, path)
+    if types.is_map(there) and types.is_map(wanted):
+        return _more(there.item_type, wanted.item_type, path)
+    if not (types.is_struct(there) and types.is_struct(wanted)):
+        return []
+    found = [f"{path}.{field.name}" for field in there if wanted.get_field_index(field.name) < 0]
+    return found + [name for field in wanted if (at := there.get_field_index(field.name)) >= 0 for name in _more(there.field(at).type, field.type, f"{path}.{field.name}")]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where rows are from: `told` to people, with %s for a row's number, the `key` that stands for it, and how large a row may be."""
@@ -135,7 +151,7 @@ def _fit(
         for row in np.flatnonzero(over).tolist():
             values[row] = _beginning(batch.slice(row, 1))
             reasons[row] = record_size.too_large(place.told % (position + row), int(over[row]), place.most)
-    rest = undeclared(there, wanted.names)
+    rest = undeclared([*there, *undeclared_within(batch.schema, wanted)], wanted.names)
     columns = [
         pa.array(values, pa.string()), pa.array(reasons, pa.string()), pa.repeat(pa.scalar(place.key, pa.int64()), rows),
         pc.add(pa.array(np.arange(rows, dtype=np.int64)), position), pa.repeat(pa.scalar(rest, pa.string()), rows),
@@ -166,7 +182,7 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type != field.type and not _fits(array.type, field.type):
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
     try:
-        fitted = microseconds.without_nanoseconds(array).cast(field.type)
+        fitted = microseconds.in_microseconds(array).cast(field.type)
         fitted.validate(full=True)  # texts may be no UTF-8
     except pa.ArrowInvalid as error:
         raise Damaged(f"column {field.name}: {str(error)[:300]}") from error
@@ -174,10 +190,12 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
-    if types.is_null(there):
+    if types.is_null(there) or there == wanted:
         return True
-    if types.is_nested(wanted):
-        return types.is_nested(there)  # Arrow's cast looks at the parts
+    if types.is_dictionary(there):
+        return _fits(there.value_type, wanted)
+    if types.is_nested(wanted) or types.is_nested(there):
+        return _parts_fit(there, wanted)
     if types.is_timestamp(wanted):
         # A time without a zone is UTC, as in receive; one with a zone is no clock time.
         return types.is_timestamp(there) and (wanted.tz is not None or there.tz is None)
@@ -187,6 +205,21 @@ def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
         is_it(there) and is_it(wanted)
         for is_it in (types.is_floating, types.is_decimal, types.is_date, _is_text, _is_bytes)
     )
+
+
+def _parts_fit(there: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether each part fits. A struct may lack a field, which is then null, and have others, which count as undeclared."""
+    if _is_list(there) and _is_list(wanted):
+        return _fits(there.value_type, wanted.value_type)
+    if types.is_map(there) and types.is_map(wanted):
+        return _fits(there.key_type, wanted.key_type) and _fits(there.item_type, wanted.item_type)
+    if types.is_struct(there) and types.is_struct(wanted):
+        return all(_fits(there.field(field.name).type, field.type) for field in wanted if there.get_field_index(field.name) >= 0)
+    return False
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:

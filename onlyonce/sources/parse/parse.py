@@ -20,7 +20,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
-from onlyonce.sources.parse import mapping, parse_columns, parse_lines
+from onlyonce.sources.parse import id_columns, mapping, parse_columns, parse_lines
 
 PLACE = ("oo_file", "oo_position")
 BOUND = "oo_bound"
@@ -117,7 +117,7 @@ def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: d
 def _record(asked: _Asked) -> list[Column]:
     valid = F.col("oo_reason").isNull()
     place = asked.place()
-    identity = [*asked.salted(), *(place or [F.col(quoted(c)).cast("string") for c in asked.record_id])]
+    high, low = id_columns.hashes([*asked.salted(), *(place or id_columns.strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
     # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives the same.
     payload = F.xxhash64("oo_line", *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside()))
@@ -125,8 +125,8 @@ def _record(asked: _Asked) -> list[Column]:
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
         F.when(valid, _time(asked)).alias("oo_event_time"),
-        F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
-        F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
+        F.when(known, high).otherwise(payload).alias("oo_high"),
+        F.when(known, low).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         F.col("oo_reason"),
         F.when(~valid, F.when(F.is_valid_utf8("oo_line"), F.col("oo_line")).otherwise(F.hex("oo_line"))).alias(

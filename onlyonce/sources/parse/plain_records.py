@@ -24,14 +24,15 @@ from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
+<<<<<<< HEAD
+from onlyonce.sources.parse import id_columns, plain_lines
+from onlyonce.sources.parse.parse import BESIDE, BOUND, PLACE
+=======
 from onlyonce.sources.parse import plain_lines
 from onlyonce.sources.parse.parse import BESIDE, BOUND, GIVEN, PLACE
+>>>>>>> main
 
-AS_IDS = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp")
-"""The types whose text, of which an id is made, Arrow and Spark write alike."""
 AS_TIMES = ("timestamp", "date")
-LAST_AS_TEXT = 253_402_300_799_999_999
-"""In microseconds, the last instant of the year 9999: Spark writes later ones with a sign."""
 FIRST_TIME = 0
 """In microseconds, the first valid event time (`parse.FIRST_TIME`)."""
 INSTANT = plain_lines.TYPES["timestamp"]
@@ -93,7 +94,7 @@ class Reader:
         for name in self.record_id:
             valid = pc.and_(valid, found[name].is_valid())
             if self.kinds[name] == "timestamp":
-                valid = pc.and_(valid, pc.fill_null(pc.less_equal(found[name].cast(pa.int64()), LAST_AS_TEXT), False))
+                valid = pc.and_(valid, pc.fill_null(pc.less_equal(found[name].cast(pa.int64()), id_columns.LAST), False))
         columns = [*(found[name] for name in self.kinds), time]
         if valid.false_count:
             rows = rows[valid.to_numpy(zero_copy_only=False)]
@@ -120,7 +121,7 @@ class Reader:
             high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
             return high, low, payload
         for name in self.record_id:
-            text = _text(columns[name], self.kinds[name])
+            text = id_columns.of_arrow(columns[name], self.kinds[name])
             seeds = [xxh64.of_texts(text, seed) for seed in seeds]
         return seeds[0], seeds[1], payload
 
@@ -153,7 +154,7 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
         return None
     if any(kinds[name] not in plain_lines.TYPES for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
         return None
-    if any(kinds[name] not in AS_IDS for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
+    if any(kinds[name] not in id_columns.AS_CAST for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
@@ -166,10 +167,3 @@ def _unrefused(lines: pa.RecordBatch) -> pa.Array:
     reasons = lines.column("oo_refused")
     value = lines.column("oo_line")
     return value if reasons.null_count == len(reasons) else pc.if_else(reasons.is_valid(), None, value)
-
-
-def _text(column: pa.Array, kind: str) -> pa.Array:
-    """A column without nulls, as Spark's cast to string has it."""
-    if kind == "timestamp":
-        return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*Z\z", "")
-    return column.cast(pa.string())

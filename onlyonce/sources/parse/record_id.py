@@ -1,8 +1,7 @@
 """Computes a record's id without a JVM, as receive does (`parse`, `plain_records`): two chained XXH64 hashes of the id columns as text,
 or of the record's place.
 
-Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
-whose text only Spark can make (floats, decimals, nested types). Ask for such a record by the 128 bits of its id, in hexadecimal.
+Each value is written as `onlyonce/model/values/id_strings.py` says. Raise Refused for values that are no id of the pipeline.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import xxhash
@@ -21,6 +19,8 @@ from onlyonce.declare import ddl
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import Refused
+from onlyonce.model.values import conversions, id_strings
+from onlyonce.model.values.conversions import Cell, Convert, Unfit
 from onlyonce.sources.files import file_identity, moved_inboxes, regular_file
 
 SEED = 42
@@ -97,7 +97,7 @@ def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = Non
     kinds = ddl.types(pipeline.schema)
     before = _salt(pipeline) if salt is None else salt
     texts = [before.encode()] if before else []
-    texts += [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
+    texts += [_string(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
     return RecordId(_chained(texts), _chained([LOW, *texts]))
 
 
@@ -183,49 +183,18 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _text(column: str, kind: str, value: str) -> str:
-    """A value as Spark's cast to string has it."""
-    write = AS_SPARK.get(kind)
-    if write is None:
-        raise Refused(
-            f"the id column {column} is of type {kind}, whose text only Spark knows",
-            hint="give the id as 32 hexadecimal digits: hex(oo_high) and hex(oo_low) of the record in `events`",
-        )
+def _string(column: str, kind: str, value: str) -> str:
+    """Return the string of a value that a person wrote, as CSV has it."""
     try:
-        return write(value)
-    except ValueError as error:
-        raise Refused(f"{value!r} is no {kind}, which the id column {column} is: {error}") from error
+        return id_strings.FORMS[id_strings.named(kind)](_convert(kind)(Cell(value), []))
+    except Unfit as why:
+        because = f": {why}" if str(why) else ""
+        raise Refused(f"{value!r} is no {kind}, which the id column {column} is{because}", hint="write it as docs/reference/values.md says of CSV") from None
 
 
-def _integer(value: str) -> str:
-    return str(int(value))
-
-
-def _boolean(value: str) -> str:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower()
-
-
-def _date(value: str) -> str:
-    return date.fromisoformat(value).isoformat()
-
-
-def _instant(value: str) -> str:
-    time = datetime.fromisoformat(value)
-    return _clock(time.astimezone(UTC) if time.tzinfo else time)
-
-
-def _clock(time: datetime) -> str:
-    whole = time.replace(microsecond=0, tzinfo=None).isoformat(sep=" ")
-    return f"{whole}.{time.microsecond:06}".rstrip("0") if time.microsecond else whole
-
-
-AS_SPARK: dict[str, Callable[[str], str]] = {
-    "string": str,
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _integer),
-    "boolean": _boolean,
-    "date": _date,
-    "timestamp": _instant,
-}
-"""How the text of a declared type is made; a time without a zone is UTC, as in receive."""
+def _convert(kind: str) -> Convert:
+    name = id_strings.named(kind)
+    if name != "decimal":
+        return conversions.of_type(name)
+    digits = [int(one) for one in re.findall(r"\d+", kind)]
+    return conversions.decimal(digits[0] if digits else 10, digits[1] if len(digits) > 1 else 0)

@@ -129,7 +129,8 @@ def field(name: str, of: Any) -> dict[str, Any]:
     [
         (CHANGED, "column cents is string, which does not fit the declared int64"),
         (field("shop", "int"), "column shop is int32, which does not fit the declared string"),
-        (field("cents", ["int", "string"]), "a column is one of several types (int32, string), which no declared type is"),
+        (field("cents", ["int", "string"]), "column cents is string, which does not fit the declared int64"),
+        (field("cents", ["double", "string"]), "a column is one of several types (double, string), which no declared type is"),
         (field("id", {"type": "array", "items": "string"}), "column id is list<item: string>, which does not fit the declared string"),
         (SALE | {"fields": SALE["fields"][1:]}, "it has no column id; its columns are shop, at, cents, weight"),
         ({"type": "string"}, "its values are not records"),
