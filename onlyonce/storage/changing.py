@@ -44,8 +44,8 @@ class Plan(Protocol):
         """Write below the folder what comes in the place of those files' rows, and what is new."""
 
 
-def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int:
-    """Carry out a plan once; gives the table's version that has it. For `replayed` see `delta.once`."""
+def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int | None:
+    """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`."""
     opened = opening.table(path)
     return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan), replayed=replayed, table=opened)
 

@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import Retryable
+from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import delta, log_entries, statistics, stores
@@ -47,9 +47,9 @@ Files = Sequence[Location | DataFile]
 """New data files of a table. Of one that is a location alone, the folders around it name the partition; only the platform's own tables have such files."""
 
 
-def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
-    """Append the files that `write` puts into the folder which it is given, once; return the table's version that holds
-    them. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`."""
+def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+    """Append the files that `write` puts into the folder which it is given, once; return the table's version as `delta.once`
+    does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`."""
 
     def once() -> int | None:
         return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str))
@@ -63,7 +63,7 @@ def append_rows(
     commit: delta.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
-    """Append a few rows once, one data file for each sequence of them and in this order; gives the version. `at`: the table, or as of a look. No JVM needed."""
+    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this order; return the version. `at`: the table, or as of a look. No JVM needed."""
     values = dict(partition or {})
     to = at if isinstance(at, Appended) else Own(at)
 
@@ -75,7 +75,18 @@ def append_rows(
             arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
         return _commit(to, commit, names)
 
-    return delta.once(to.at, commit, write, table=to)
+    return exactly(to.at, delta.once(to.at, commit, write, table=to))
+
+
+def exactly(path: Location, version: int | None) -> int:
+    """Return the version of a commit to one of the platform's own tables, whose rows are read by it. Raise InvariantBroken if its entry is gone."""
+    if version is None:
+        raise InvariantBroken(
+            f"{path}: the log has no entry of a commit that was written",
+            data="the rows are in the table; nothing was written now",
+            hint="the log of this table is the platform's and nothing else may remove its entries: restore _delta_log from a backup",
+        )
+    return version
 
 
 def folder(commit: delta.Commit) -> str:

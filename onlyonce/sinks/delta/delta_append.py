@@ -21,8 +21,8 @@ from onlyonce.storage.appended import Appended
 from onlyonce.storage.own_tables import Files
 
 
-def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
-    """Append rows once; return the table's version that holds them."""
+def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+    """Append rows once; return the table's version as `delta.once` does."""
 
     def write(table: DeltaTable, folder: Location) -> Files:
         return delta_files.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
@@ -30,11 +30,11 @@ def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: b
     return _append(write, Appended(path), commit, replayed)
 
 
-def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
+def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
     """Append rows that the driver has, with the columns as the table calls them and `delta_files.PARTITION`."""
     return _append(lambda table, folder: delta_files.in_driver(rows, folder, table.metadata().partition_columns), to, commit, replayed)
 
 
-def _append(write: Callable[[DeltaTable, Location], Files], to: Appended, commit: delta.Commit, replayed: bool) -> int:
+def _append(write: Callable[[DeltaTable, Location], Files], to: Appended, commit: delta.Commit, replayed: bool) -> int | None:
     delta_features.refuse(to.table, to.at, changes=False)
     return own_tables.append(lambda folder: write(to.table, folder), to, commit, replayed=replayed)
