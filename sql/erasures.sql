@@ -14,6 +14,11 @@ RETURNING removal_no
 INSERT INTO onlyonce_private.erasures (instance, removal_no, columns, salt, fingerprint, asked_by, ids_too, todo, ids, left_alone)
 VALUES (:instance, :number, :columns, :salt, :fingerprint, :asked_by, :ids_too, CAST(:todo AS jsonb), :ids, :left_alone)
 
+-- leave --
+-- What an attempt could not erase; an attempt before may have noted it.
+UPDATE onlyonce_private.erasures SET left_alone = array_append(left_alone, CAST(:what AS text))
+WHERE instance = :instance AND removal_no = :number AND NOT CAST(:what AS text) = ANY (left_alone)
+
 -- end --
 -- The receipt: what it had to do is done, and forgotten too.
 UPDATE onlyonce_private.erasures SET todo = NULL, ids = NULL, lines = :lines, windows = :windows
@@ -42,9 +47,9 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
 ORDER BY 1
 
 -- outbox --
--- Rows of an instance in the outbox whose text has a value somewhere: which of them are meant is looked at afterwards.
+-- Rows of an instance in the outbox whose payload has a value somewhere, or an escape. Each is parsed afterwards.
 SELECT row_no, output, state, payload FROM onlyonce_private.outbox
-WHERE instance = :instance AND (position(:text IN payload) > 0 OR position('\u' IN payload) > 0)
+WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\' IN payload) > 0)
 
 -- forget_outbox --
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)

@@ -24,6 +24,9 @@ from tests.support.shared_server import SharedServer
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
 
+FIRST = ("tests/airflow/", "tests/containers/", "tests/contract/")
+"""They wait for processes and servers more than they compute; Airflow's take longest."""
+
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
     """Files run beside each other, never the tests of one file; the folder of Airflow's tests shares one platform."""
@@ -35,6 +38,14 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     """How `pytest -n` shares out the tests. Each worker has a PostgreSQL and a Spark session of its own."""
     return _Files(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends minutes after the others."""
+    if not hasattr(config, "workerinput"):
+        return
+    long = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("fault")}
+    items.sort(key=lambda item: 0 if item.nodeid.startswith(FIRST) else 1 if item.path in long else 2)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector
-from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog import authorities, declared, lineages
 from onlyonce.commitlog.operate import dropping, health
 from onlyonce.database.connect import Database, snapshot, transaction
 from onlyonce.database.migrate import missing
@@ -32,6 +32,7 @@ from onlyonce.model.operate.diagnosis import Evidence, findings
 from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
 from onlyonce.model.report import Report
 from onlyonce.operate import disk_state, repairs
+from onlyonce.sources.files import folders
 
 SECOND_LOOK_SECONDS = 1.0
 
@@ -99,14 +100,14 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    versions = disk_state.versions()
+    machine = [*disk_state.versions(), *disk_state.permissions()]
     with transaction(platform.database) as connection:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
     if lacking:
-        return [not_migrated(lacking), *versions]
+        return [not_migrated(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
-    return [*versions, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
+    return [*machine, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
@@ -114,8 +115,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
         known, instances = health.queries(connection), dict(collector.instances(connection))
+        this = authorities.identity(connection)
     tables = disk_state.Tables()
-    landed = tables.landed(known, pipelines)
+    landed = tables.landed(this, known, pipelines)
     forgotten = disk_state.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)
@@ -128,7 +130,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
         {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
-        waits,
+        waits, {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
     )  # fmt: skip
 
 

@@ -76,6 +76,14 @@ def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding
     )
 
 
+def wider_permissions(where: str, found: int, allowed: int) -> Finding:
+    """Other users of the machine may enter a folder of the embedded home."""
+    return Finding(
+        "permissions", where, f"its permissions are {found:o}: other users of this machine may enter or read it",
+        "none is lost; they may read records, logs and state", Repair(f"chmod {allowed:o} {where}"),
+    )  # fmt: skip
+
+
 def other_version(where: str, what: str) -> Finding:
     """An installed part does not fit another one."""
     return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))

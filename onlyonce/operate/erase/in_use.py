@@ -33,6 +33,14 @@ class Found:
         """Lines of input files."""
         return sum(len(one.places) for one in self.files)
 
+    @property
+    def records_without_line(self) -> int:
+        """How many records of `events` have no line among the lines found. A copy in the archive is not counted twice."""
+        by_name: dict[str, int] = {}
+        for one in self.files:
+            by_name[one.path.name] = max(by_name.get(one.path.name, 0), len(one.places))
+        return max(0, sum(self.records.fates.values()) - sum(by_name.values()))
+
 
 def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise where somebody is at work with the records, or is still to take them in or send them."""
@@ -59,7 +67,7 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
     if isinstance(pipeline.source, Kafka) or not (found.files or found.objects):
         return []
     inbox = input_files.inbox_of(pipeline)
-    there: list[Location] = [*(one.path for one in found.files if one.path.parent == inbox), *found.objects]
+    there: list[Location] = [*(one.path for one in found.files if inbox in one.path.parents), *found.objects]
     known = [_taken_in(database, name, there) for name in (pipeline.name, *input_files.sharing(pipeline))]
     return [path for path in there if any(str(path) not in one for one in known)]
 

@@ -22,7 +22,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage.location import Location, Url
-from onlyonce.sources.files import packing
+from onlyonce.sources.files import folders, packing
 from onlyonce.storage import durable
 
 MARK = "forget"
@@ -81,7 +81,7 @@ def left(pipeline: Pipeline) -> list[str]:
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
         return [f"{files}: delete those with such records", *others]
     packed = sum(_packed(path) for path in _files(pipeline))
-    links = sum(path.is_symlink() for path in inbox.iterdir()) if isinstance(inbox, Path) and inbox.is_dir() else 0
+    links = sum(path.is_symlink() for path in _there(pipeline)) if isinstance(inbox, Path) else 0
     told = {"packed input file(s)": packed, "link(s)": links}
     archive = settings.archive()
     stored = [f"objects below {archive / pipeline.name}: delete those with such records"] if isinstance(archive, Url) else []
@@ -106,6 +106,11 @@ def plain(pipeline: Pipeline) -> bool:
     return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
 
 
+def in_folders(pipeline: Pipeline) -> bool:
+    """Return whether the pipeline's records are lines of files in a folder, so each record has a line."""
+    return plain(pipeline) and not inputs.in_store(pipeline)
+
+
 def _packed(path: Path) -> bool:
     return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
 
@@ -118,23 +123,23 @@ def inbox_of(pipeline: Pipeline) -> Location:
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
-    for folder in (inbox_of(pipeline), archive / pipeline.name if isinstance(archive, Path) else None):
-        if isinstance(folder, Path) and folder.is_dir():
-            yield from sorted(
-                path
-                for path in folder.iterdir()
-                if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
-            )
+    archived = folders.files(archive / pipeline.name, recursive=True) if isinstance(archive, Path) else []
+    yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
+
+
+def _there(pipeline: Pipeline) -> list[Path]:
+    inbox = inbox_of(pipeline)
+    return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
 
 
 def places(content: IO[bytes], condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
     """The bytes [first, until) of the lines that are meant."""
-    longest = max(condition.values.values(), key=len).encode()
+    layout = None if columns is None else "csv"
     found, at = [], 0
     for line in content:
-        text = line.rstrip(b"\r\n")
-        # Most lines have not even the bytes; a letter may be written as an escape, though.
-        if (longest in text or b"\\u" in text) and condition.fits_line(text.decode("utf-8", "replace").lstrip("\ufeff"), columns):
-            found.append((at, at + len(text)))
+        ended = line.removesuffix(b"\n").removesuffix(b"\r")
+        # Most lines have neither the value nor an escape, and need no parser.
+        if condition.may_be_in(ended, layout) and condition.fits_line(ended.decode("utf-8", "replace"), columns):
+            found.append((at, at + len(ended)))
         at += len(line)
     return found

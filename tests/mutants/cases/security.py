@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Replace
+from tests.mutants.operators import Never, Replace
+
+FOUND = "tests/unit/model/operate/test_model_erasing.py::"
+FORGET = "tests/contract/operate/test_forget.py::"
 
 MUTANTS = (
+    Mutant(
+        "security-erasure-1-first-failure",
+        "an erasure ends at the first output that can't be computed again",
+        "onlyonce/operate/erase/forget.py",
+        Never("_compute_again", "isinstance(error, Refused | InvariantBroken | Unexpected)"),
+        tests=("tests/spark/operate/test_forget.py::test_an_output_that_fails_holds_up_no_other_and_is_named",),
+    ),
+    Mutant(
+        "security-erasure-2-raw-bytes",
+        "an erasure finds a line only if it has the value's own bytes",
+        "onlyonce/model/operate/erasing.py",
+        Never("Condition.may_be_in", '(b\'"\' if layout == "csv" else b"\\\\") in line'),
+        tests=(f"{FOUND}test_every_spelling_of_a_value_is_found_in_json", f"{FOUND}test_every_spelling_of_a_value_is_found_in_csv"),
+    ),
+    Mutant(
+        "security-erasure-2-silent",
+        "an erasure does not report a record whose line it did not find",
+        "onlyonce/operate/erase/in_use.py",
+        Replace("Found.records_without_line", "max(0, sum(self.records.fates.values()) - sum(by_name.values()))", "0"),
+        tests=(f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",),
+    ),
+    Mutant(
+        "security-erasure-3-deep-lines",
+        "an erasure parses a line of any depth",
+        "onlyonce/model/operate/erasing.py",
+        Replace("Condition.fits_line", "line_values.json_object(line)", "line_values.DECODER.decode(line)"),
+        tests=(f"{FOUND}test_no_line_makes_the_search_fail",),
+    ),
     Mutant(
         "security-6-any-dag",
         "Airflow's page shows every pipeline to every user",
@@ -26,6 +57,34 @@ MUTANTS = (
         "onlyonce/local/database/cluster.py",
         Replace("", 'AUTHENTICATION = "require_auth=scram-sha-256"', 'AUTHENTICATION = "require_auth="'),
         tests=("tests/security/test_fake_server.py::test_a_fake_server_gets_no_password",),
+    ),
+    Mutant(
+        "security-10-open-home",
+        "other users of the machine may enter the folders of the embedded home",
+        "onlyonce/settings/home_folders.py",
+        Replace("", "PRIVATE = 0o700", "PRIVATE = 0o755"),
+        tests=("tests/security/test_home_permissions.py::test_another_user_reads_nothing_in_the_home",),
+    ),
+    Mutant(
+        "security-13-time-for-each-read",
+        "the time limit of a webhook begins again with each byte",
+        "onlyonce/sinks/outbox/deadline.py",
+        Replace("within", "time.monotonic() + seconds", "time.monotonic() + 60 * seconds"),
+        tests=("tests/security/test_webhook_targets.py::test_a_slow_target_holds_a_request_for_its_timeout_only",),
+    ),
+    Mutant(
+        "security-13-whole-answer",
+        "a webhook's answer is read to its end",
+        "onlyonce/sinks/outbox/webhook.py",
+        Never("_beginning", "len(read) >= ANSWER_BYTES"),
+        tests=("tests/security/test_webhook_targets.py::test_a_large_answer_is_read_in_part[long]",),
+    ),
+    Mutant(
+        "security-13-token-in-clear-text",
+        "a token goes to an http:// address",
+        "onlyonce/declare/outputs/sent.py",
+        Replace("in_clear_text", 'parts.scheme == "http" and parts.hostname not in HERE', "False"),
+        tests=("tests/security/test_webhook_targets.py::test_a_token_is_not_sent_in_clear_text",),
     ),
     Mutant(
         "security-12-found-of-any-owner",
