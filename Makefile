@@ -29,7 +29,7 @@ env: $(MADE)/jars $(MADE)/onlyonce ## the locked environment in .venv, and the j
 demo: env $(if $(filter s3,$(STORE)),$(MADE)/s3) $(MADE)/classes ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself; STORE=s3: data in an S3 of this machine)
 	@$(BIN)/$(if $(filter s3,$(STORE)),python -m tests.support.demo_on_s3,onlyonce demo) $(if $(EXIT),--exit)
 
-up: env $(MADE)/classes ## start the platform: PostgreSQL, migrations, Airflow
+up: env $(MADE)/classes ## start the platform: PostgreSQL, its tables, Airflow
 	@$(BIN)/onlyonce up
 
 down: ## stop the platform; nothing is lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
-from tests.fault import ledger
+from tests.fault import ledger, strikes
 from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers
 from tests.support import jvm, needed
@@ -40,6 +40,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     return _Files(config, log)
 
 
+def pytest_configure() -> None:
+    """Begin to record at which fail-points the tests strike, if that is asked for."""
+    strikes.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note at which fail-points a test has struck."""
+    report = yield
+    strikes.of_a_test(report)
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends minutes after the others."""
     if not hasattr(config, "workerinput"):
@@ -54,6 +67,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     yield
     ledger.pytest_terminal_summary(terminalreporter)
     needed.summarize(terminalreporter)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_no_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The home of tests that name none: never the checkout's own, which may have another format."""
+    with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("home"))}):
+        yield
 
 
 @pytest.fixture(scope="session")

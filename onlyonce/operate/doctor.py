@@ -29,7 +29,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.diagnosis import Evidence, findings
-from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
+from onlyonce.model.operate.finding import Finding, half_dropped, views_missing
 from onlyonce.model.report import Report
 from onlyonce.operate import disk_state, repairs
 from onlyonce.sources.files import folders
@@ -90,7 +90,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
     """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
     try:
         with transaction(platform.database) as connection:
-            # A database that lacks a migration has no place for it, and the finding says so.
+            # A database that lacks our tables has no place for it, and the finding says so.
             if not missing(connection):
                 health.note(connection, rows)
     except (OnlyonceError, DBAPIError) as error:
@@ -105,7 +105,7 @@ def _look(platform: Platform) -> list[Finding]:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
     if lacking:
-        return [not_migrated(lacking), *machine]
+        return [views_missing(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
     return [*machine, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
 

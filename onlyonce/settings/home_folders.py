@@ -6,7 +6,7 @@ PostgreSQL's account must reach its own folder through the home if the owner is 
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PRIVATE = 0o700
@@ -16,9 +16,9 @@ OF_SERVER = ("postgres", "server")
 """PostgreSQL's account enters these. What is secret below them is its own, or a file of mode 600."""
 
 
-def make(home: Path) -> None:
-    """Make the private folders that are missing. A folder that exists keeps its permissions; the doctor reports a wider one."""
-    for name in FOLDERS:
+def make(home: Path, names: Sequence[str] = FOLDERS) -> None:
+    """Make private folders that are missing. A folder that exists keeps its permissions; the doctor reports a wider one."""
+    for name in names:
         (home / name).mkdir(mode=PRIVATE, exist_ok=True)
 
 

@@ -58,11 +58,11 @@ def new_life(target: str) -> Repair:
     return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
 
 
-def not_migrated(missing: Iterable[str]) -> Finding:
-    """The database is older than this version."""
+def views_missing(missing: Iterable[str]) -> Finding:
+    """Return the finding of a database that lacks tables, or has the views of another version."""
     return Finding(
-        "migrations", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
-        "none; the next run would bring it up to date, and until then this can't look further", Repair(FIX, "migrate"),
+        "missing views", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
+        "none; the next run makes them, and until then this can't look further", Repair(FIX, "migrate"),
     )  # fmt: skip
 
 
