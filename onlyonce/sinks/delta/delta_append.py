@@ -31,7 +31,7 @@ def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: b
 
 
 def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
-    """Append rows that the driver has, with the columns as the table calls them and `delta_files.PARTITION`."""
+    """Append rows that the driver has, with the columns as the table calls them, as `delta_files.placed` gives them."""
     return _append(lambda table, folder: delta_files.in_driver(rows, folder, table.metadata().partition_columns), to, commit, replayed)
 
 

@@ -36,8 +36,8 @@ RESULT = "path string, partition string"
 
 
 def placed(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return the rows with their PARTITION."""
-    return rows.withColumn(PARTITION, F.to_json(F.array(*[F.col(quoted(name)).cast("string") for name in by])) if by else F.lit("[]"))
+    """Return the rows with their PARTITION, if the table has partition columns."""
+    return rows.withColumn(PARTITION, F.to_json(F.array(*[F.col(quoted(name)).cast("string") for name in by]))) if by else rows
 
 
 def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
@@ -53,24 +53,24 @@ def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
 
 def write(rows: DataFrame, folder: Location, by: Sequence[str]) -> list[DataFile]:
     """Write rows by Spark's tasks into files below a folder."""
-    sorted_rows = placed(rows, by).sortWithinPartitions(PARTITION) if by else placed(rows, by)
+    sorted_rows = placed(rows, by).sortWithinPartitions(PARTITION) if by else rows
     made = worker.mapped(sorted_rows, _of_task(folder, by), RESULT).toArrow().to_pylist()
     return [DataFile(folder / one["path"], _values(by, one["partition"])) for one in made]
 
 
 def write_rows(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Write rows that have their PARTITION; yield the name of each file below the folder and its partition. Rows that are sorted by it make the fewest files."""
-    for partition, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
+    for partition, pieces in groupby(_pieces(batches, by), key=lambda piece: piece[0]):
         for rows in _of_files(piece for _, piece in pieces):
             name = f"part-{uuid4().hex}.parquet"
-            kept = rows.drop_columns([PARTITION, *by])
+            kept = rows.drop_columns([PARTITION, *by]) if by else rows
             arrow.write(folder / name, kept, ROW_GROUP, use_dictionary=dictionaries.worth_it(kept), compression="zstd", store_schema=False)
             yield name, partition
 
 
 def in_driver(rows: pa.Table, folder: Location, by: Sequence[str]) -> list[DataFile]:
     """Write the rows of a table in memory into files below a folder."""
-    made = write_rows(iter(rows.sort_by(PARTITION).to_batches()), folder, by)
+    made = write_rows(iter((rows.sort_by(PARTITION) if by else rows).to_batches()), folder, by)
     return [DataFile(folder / name, _values(by, partition)) for name, partition in made]
 
 
@@ -86,13 +86,17 @@ def _values(by: Sequence[str], partition: str) -> dict[str, str | None]:
     return dict(zip(by, json.loads(partition), strict=True))
 
 
-def _pieces(batches: Batches) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _pieces(batches: Batches, by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the batches cut where the partition changes."""
     for batch in batches:
-        runs = pc.run_end_encode(batch.column(PARTITION)) if batch.num_rows else None
-        if runs is not None:
-            for value, (first, last) in zip(runs.values.to_pylist(), pairwise([0, *runs.run_ends.to_pylist()]), strict=True):
-                yield value, batch.slice(first, last - first)
+        if not batch.num_rows:
+            continue
+        if not by:
+            yield "[]", batch
+            continue
+        runs = pc.run_end_encode(batch.column(PARTITION))
+        for value, (first, last) in zip(runs.values.to_pylist(), pairwise([0, *runs.run_ends.to_pylist()]), strict=True):
+            yield value, batch.slice(first, last - first)
 
 
 def _of_files(batches: Batches) -> Iterator[pa.Table]:

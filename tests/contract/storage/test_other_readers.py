@@ -32,13 +32,7 @@ def own(path: Path, rows: pa.Table) -> None:
 
 def a_teams(path: Path, rows: pa.Table) -> None:
     """Append as the driver does to a team's table."""
-    delta_append.append_few(placed(rows, []), Appended(path), COMMIT)
-
-
-def placed(rows: pa.Table, partitions: list[list[str | None]]) -> pa.Table:
-    """Return the rows with the values of their partition columns."""
-    texts = [json.dumps(values) for values in partitions] or ["[]"] * rows.num_rows
-    return rows.append_column(delta_files.PARTITION, pa.array(texts))
+    delta_append.append_few(rows, Appended(path), COMMIT)
 
 
 def compacted(path: Path, rows: pa.Table) -> None:
@@ -81,8 +75,9 @@ def test_rows_of_a_small_batch_are_read_back_by_their_partition(tmp_path: Path) 
     values = [None, "__HIVE_DEFAULT_PARTITION__", "..", "a/b%=é", "z" * 300, None]
     rows = pa.table({"part": values, "zero": [0.0, -0.0, NAN, 0.0, 0.0, NAN], "n": range(6)})
     write_deltalake(tmp_path / "table", rows.schema.empty_table(), partition_by=["part", "zero"])
-    texts = [[value, str(zero)] for value, zero in zip(values, rows["zero"].to_pylist(), strict=True)]
-    delta_append.append_few(placed(rows, texts), Appended(tmp_path / "table"), COMMIT)
+    texts = [json.dumps([value, str(zero)]) for value, zero in zip(values, rows["zero"].to_pylist(), strict=True)]
+    placed = rows.append_column(delta_files.PARTITION, pa.array(texts))
+    delta_append.append_few(placed, Appended(tmp_path / "table"), COMMIT)
 
     held = DeltaTable(tmp_path / "table")
     assert sorted(map(str, found(held, "true"))) == sorted(map(str, zip(*rows.to_pydict().values(), strict=True)))
