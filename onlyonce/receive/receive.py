@@ -143,9 +143,8 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    version = own_tables.append(
-        lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended(), commit
-    )
+    written = own_tables.append(lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended(), commit)
+    version = own_tables.exactly(context.events, written)
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")

@@ -34,13 +34,16 @@ GONE = "records on their way to their task are gone"
 
 
 def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
-    """What work gives of rows, as they lie in Spark's partitions."""
+    """Return what work gives of rows, as they lie in Spark's partitions."""
+    names = rows.columns
+    # Spark's mapInArrow looks up each column by its bare name, and would read a dot in it as a field of a structure.
+    plain = all(map(str.isidentifier, names))
 
     def of_task(batches: Batches) -> Batches:
         settle()
-        return work(batches)
+        return work(batches if plain else (batch.rename_columns(names) for batch in batches))
 
-    return rows.mapInArrow(of_task, gives)
+    return (rows if plain else rows.toDF(*(f"c{at}" for at in range(len(names))))).mapInArrow(of_task, gives)
 
 
 def each(

@@ -21,7 +21,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from onlyonce.failpoints import passing
 from onlyonce.model.storage.location import Location
-from onlyonce.storage import delta, opening, own_tables, statistics, table_files
+from onlyonce.storage import delta, opening, own_tables, statistics
+from onlyonce.storage.own_tables import Files
 from onlyonce.storage.table_files import Held
 
 
@@ -30,7 +31,7 @@ class Change:
     """Files that go, and files that come."""
 
     gone: Sequence[Held]
-    new: Sequence[Location]
+    new: Files
 
 
 class Plan(Protocol):
@@ -43,8 +44,8 @@ class Plan(Protocol):
         """Write below the folder what comes in the place of those files' rows, and what is new."""
 
 
-def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int:
-    """Carry out a plan once; gives the table's version that has it. For `replayed` see `delta.once`."""
+def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int | None:
+    """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`."""
     opened = opening.table(path)
     return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan), replayed=replayed, table=opened)
 
@@ -78,7 +79,7 @@ def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Cha
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(
             path=held.path, data_change=True, deletion_timestamp=now, size=held.bytes,
-            partition_values={name: table_files.partition_text(value) for name, value in held.partition},
+            partition_values=dict(held.partition),
         ) for held in change.gone
     ]  # fmt: skip
     actions += [own_tables.added(path, file, indexed) for file in change.new]

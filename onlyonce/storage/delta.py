@@ -1,6 +1,6 @@
 """Commits to Delta that can be repeated, and the check afterwards that the right one is there. Protocol step 4.
 
-Delta silently skips a write at or below the highest txnVersion of a txnAppId. So after each write the commit there is compared with the one that was meant.
+Delta silently skips a write at or below the highest txnVersion of a txnAppId. So a commit that was not acknowledged is compared with the one that was meant.
 """
 
 from __future__ import annotations
@@ -131,8 +131,11 @@ def once(
     *,
     replayed: bool = False,
     table: DeltaTable | Appended | None = None,
-) -> int:
-    """Write unless it is there; then find the commit and compare. Gives its version.
+) -> int | None:
+    """Write unless the table has the transaction. Return the commit's version; None if its entry is no longer in the log.
+
+    The transaction in the table's snapshot shows that the commit was written, and the unit in our log, which is committed and compared before, shows what
+    it holds. The history is a third piece of evidence: the table's owner may clean it. If it has the commit, the commit is compared too.
 
     write      looks for the transaction again at each try of its own; gives the version of its commit where that was acknowledged, and then nobody has to
                look: it is there on condition that no other was
@@ -147,14 +150,17 @@ def once(
     if (known is None or known < commit.version) and not (replayed and find(path, commit)) and (new := write()) is not None:
         return new
     there = find(path, commit)
-    if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
-        raise InvariantBroken(
-            f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
-            f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
-            data="Delta silently skipped the write; the rows of this unit are not in the table as meant",
-            hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
-        )
-    return there[0]
+    if there and (there[1].get("content"), there[1].get("unit")) == (commit.content, commit.unit):
+        return there[0]
+    now = version(path, commit.app_id)
+    if there is None and now == commit.version:
+        return None
+    raise InvariantBroken(
+        f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} (content {commit.content}), but the table has "
+        + (f"{there[1]} at version {there[0]}" if there else f"version {now} of this transaction and no commit of {commit.version} in its history"),
+        data="nothing was written now; the rows of this unit are not in the table as meant" if there else "nothing was written now; whether the table has the rows of this unit is unknown",
+        hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for the unit",
+    )
 
 
 def version(path: Location, app_id: str) -> int | None:

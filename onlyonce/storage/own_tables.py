@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,23 +24,32 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import Retryable
+from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import delta, log_entries, statistics, stores
 from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow
 
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows whose partition column has no value, as Spark names it."""
 BETWEEN = 20
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
 
 
-def append(write: Callable[[Location], Sequence[Location]], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
-    """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
-    gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
-    see `delta.once`."""
+@dataclass(frozen=True)
+class DataFile:
+    """A new data file, and the value of each partition column as the log has it (None: null)."""
+
+    at: Location
+    partition: Mapping[str, str | None]
+
+
+Files = Sequence[Location | DataFile]
+"""New data files of a table. Of one that is a location alone, the folders around it name the partition; only the platform's own tables have such files."""
+
+
+def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+    """Append the files that `write` puts into the folder which it is given, once; return the table's version as `delta.once`
+    does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`."""
 
     def once() -> int | None:
         return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str))
@@ -54,7 +63,7 @@ def append_rows(
     commit: delta.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
-    """Append a few rows once, one data file for each sequence of them and in this order; gives the version. `at`: the table, or as of a look. No JVM needed."""
+    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this order; return the version. `at`: the table, or as of a look. No JVM needed."""
     values = dict(partition or {})
     to = at if isinstance(at, Appended) else Own(at)
 
@@ -66,7 +75,18 @@ def append_rows(
             arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
         return _commit(to, commit, names)
 
-    return delta.once(to.at, commit, write, table=to)
+    return exactly(to.at, delta.once(to.at, commit, write, table=to))
+
+
+def exactly(path: Location, version: int | None) -> int:
+    """Return the version of a commit to one of the platform's own tables, whose rows are read by it. Raise InvariantBroken if its entry is gone."""
+    if version is None:
+        raise InvariantBroken(
+            f"{path}: the log has no entry of a commit that was written",
+            data="the rows are in the table; nothing was written now",
+            hint="the log of this table is the platform's and nothing else may remove its entries: restore _delta_log from a backup",
+        )
+    return version
 
 
 def folder(commit: delta.Commit) -> str:
@@ -74,7 +94,7 @@ def folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(to: Appended, commit: delta.Commit, files: Sequence[Location]) -> int | None:
+def _commit(to: Appended, commit: delta.Commit, files: Files) -> int | None:
     """Name the files in the log; gives the version that has them, None when the transaction was there. `delta.once` has just looked, so the first try
     takes the table as it is. delta-rs is not to try by itself: then a commit that it acknowledges is the next version, and nobody reads it again."""
     for attempt in tries(to.at):
@@ -123,12 +143,14 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
         raise
 
 
-def added(path: Location, file: Location, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
-    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition. `indexed`: the
-    columns that the table's files are skipped by."""
-    place = file.relative_to(path)  # type: ignore[arg-type]
-    entry, footer = arrow.end(file)
-    values = (map(unquote, part.split("=", 1)) for part in place.parts[1:-1])
-    partition = {name: None if value == NULL else value for name, value in values}
+def added(path: Location, file: Location | DataFile, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
+    """Return what a commit says of a new data file in an attempt's folder. `indexed`: the columns by which readers skip files."""
+    new = file if isinstance(file, DataFile) else _in_folders(path, file)
+    entry, footer = arrow.end(new.at)
     found = log_entries.text(statistics.of(footer, indexed))
-    return AddAction(str(place), entry.bytes, partition, int(entry.modified * 1000), data_change, found)
+    return AddAction(str(new.at.relative_to(path)), entry.bytes, dict(new.partition), int(entry.modified * 1000), data_change, found)  # type: ignore[arg-type]
+
+
+def _in_folders(path: Location, file: Location) -> DataFile:
+    folders = file.relative_to(path).parts[1:-1]  # type: ignore[arg-type]
+    return DataFile(file, dict(part.split("=", 1) for part in folders))

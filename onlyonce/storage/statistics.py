@@ -83,8 +83,7 @@ def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
             continue
         _say(found["nullCount"], name, sum(part.null_count for part in parts))
         known = [part for part in parts if part.has_min_max]
-        # Spark's writer gives NaN as the largest value of a row group that has one: no bound of the file is known then.
-        if known and all(part.has_min_max or not part.num_values for part in parts) and not any(_is_nan(part) for part in known):
+        if known and all(part.has_min_max or not part.num_values for part in parts):
             least, largest = (
                 _said(min(part.min for part in known), up=False),
                 _said(max(part.max for part in known), up=True),
@@ -93,10 +92,6 @@ def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
                 _say(found["minValues"], name, least)
                 _say(found["maxValues"], name, largest)
     return found
-
-
-def _is_nan(part: parquet.Statistics) -> bool:
-    return any(isinstance(bound, float) and math.isnan(bound) for bound in (part.min, part.max))
 
 
 def _say(found: dict[str, Any], name: Column, value: Any) -> None:

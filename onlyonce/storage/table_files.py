@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote
@@ -23,12 +24,13 @@ ROUNDING = pa.scalar(timedelta(milliseconds=1))
 
 @dataclass(frozen=True)
 class Held:
-    """A data file. `path`: below the table, as it is called there. `whole`: all its rows have values that were asked for."""
+    """A data file. `path`: below the table, as it is called there. `partition`: the values of the partition columns as the log writes them.
+    `whole`: all its rows have values that were asked for."""
 
     path: str
     bytes: int
     rows: int | None
-    partition: tuple[tuple[str, Any], ...]
+    partition: tuple[tuple[str, str | None], ...]
     whole: bool
 
 
@@ -53,7 +55,7 @@ def holding(table: DeltaTable, asked: Mapping[str, Bounds]) -> list[Held]:
     columns = ["path", "size_bytes", "num_records", *(f"partition.{name}" for name in by)]
     rows = actions.select([name for name in columns if name in actions.column_names]).append_column("whole", whole).filter(may)
     found = (
-        Held(unquote(row["path"]), row["size_bytes"], row.get("num_records"), tuple((name, row[f"partition.{name}"]) for name in by), row["whole"])
+        Held(unquote(row["path"]), row["size_bytes"], row.get("num_records"), tuple((name, partition_text(row[f"partition.{name}"])) for name in by), row["whole"])
         for row in rows.to_pylist()
     )
     return sorted(found, key=lambda held: held.path)
@@ -104,11 +106,16 @@ def _as(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def partition_text(value: Any) -> str | None:
-    """The value of a partition column as Delta's log has it."""
+    """Return the value of a partition column as Delta's log has it: what `delta_files.texts` writes, up to the number of zeros in a fraction."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode()
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S.%f}"
+        # Not strftime: on Linux its %Y has no zeros before a year below 1000, and readers take such a time for null.
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     return value.isoformat() if isinstance(value, date) else str(value)

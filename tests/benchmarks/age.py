@@ -117,9 +117,10 @@ class Aged:
         commit = delta.Commit(
             f"{plan.lineage}/events", number, f"{plan.lineage}/{number}/events", self.driver.epoch, plan.offsets_hash
         )
-        version = own_tables.append(
+        written = own_tables.append(
             lambda folder: batch_files.written(context, query, batch, lines, folder), Appended(self.events), commit
         )
+        version = own_tables.exactly(self.events, written)
         run(self.database, lambda conn: batches.end_receive(conn, self.driver, batch, EACH, version, bounded=False))
         merge_as_it_grows.merge(self.database, self.driver, "shop", plan)
 

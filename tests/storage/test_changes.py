@@ -94,7 +94,7 @@ def test_of_drivers_at_once_with_one_transaction_one_makes_the_change(place: Loc
     """A driver and its zombies: a change that is made twice adds two."""
     made(place)
 
-    def add(number: int) -> int:
+    def add(number: int) -> int | None:
         return changing.change(place, commit("w", number), Add(place, "shared"))
 
     with ThreadPoolExecutor(WRITERS) as pool:

@@ -89,7 +89,7 @@ def append(to: Appended, number: int, row: int) -> int:
         arrow.write(folder / "part-00000.parquet", pa.table({"n": [row]}))
         return [folder / "part-00000.parquet"]
 
-    return own_tables.append(write, to, delta.Commit("app", number, f"app/{number}", 1, ""))
+    return own_tables.exactly(to.at, own_tables.append(write, to, delta.Commit("app", number, f"app/{number}", 1, "")))
 
 
 def there(place: Location) -> Counter[int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructType, TimestampType
 
 from onlyonce import settings
 from onlyonce.context.run_context import RunContext
@@ -28,13 +28,14 @@ from onlyonce.model.windows import Window, micros
 from onlyonce.receive import events
 from onlyonce.records import placed
 from onlyonce.session import schemas
-from onlyonce.sinks.delta.delta_rows import PLAIN
 from onlyonce.storage.stores import arrow
 
 SEEN = "oo_event_time timestamp, oo_system_time timestamp"
 """The platform's columns that a function may see, beside the window."""
 BOUNDS = "oo_start timestamp, oo_end timestamp"
 FRONTIER = "oo_frontier"
+PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
+"""Types of columns that Arrow reads as Spark does."""
 
 
 def read(context: RunContext, root: Output, received: list[Any], closing: tuple[int, int]) -> DataFrame | None:

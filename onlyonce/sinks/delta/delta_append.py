@@ -1,4 +1,4 @@
-"""Appends to a Delta table: Spark's tasks write the data files, then the driver names them in one commit by delta-rs.
+"""Appends to a Delta table: tasks or the driver write the data files (`delta_files`), then the driver names them in one commit by delta-rs.
 
 Spark's own writer looks at the state of the whole table before each commit, and computes statistics that the files' footers have: for a small batch that
 is most of the time. And on an object store it loses commits.
@@ -8,32 +8,33 @@ Who calls it: `sink_delta`, the staging of rows. Errors: those of `delta.once`; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from onlyonce.model.storage.location import Location
-from onlyonce.sinks.delta import delta_features, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
 from onlyonce.storage import delta, own_tables
 from onlyonce.storage.appended import Appended
+from onlyonce.storage.own_tables import Files
 
 
-def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
-    """Append rows once; gives the table's version that holds them."""
+def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+    """Append rows once; return the table's version as `delta.once` does."""
 
-    def write(table: DeltaTable, folder: Location) -> Sequence[Location]:
-        return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
+    def write(table: DeltaTable, folder: Location) -> Files:
+        return delta_files.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
     return _append(write, Appended(path), commit, replayed)
 
 
-def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
-    """The same of rows that the driver has, with the columns as the table calls them."""
-    return _append(lambda table, folder: delta_rows.write_few(rows, folder, table.metadata().partition_columns), to, commit, replayed)
+def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+    """Append rows that the driver has, with the columns as the table calls them, as `delta_files.placed` gives them."""
+    return _append(lambda table, folder: delta_files.in_driver(rows, folder, table.metadata().partition_columns), to, commit, replayed)
 
 
-def _append(write: Callable[[DeltaTable, Location], Sequence[Location]], to: Appended, commit: delta.Commit, replayed: bool) -> int:
+def _append(write: Callable[[DeltaTable, Location], Files], to: Appended, commit: delta.Commit, replayed: bool) -> int | None:
     delta_features.refuse(to.table, to.at, changes=False)
     return own_tables.append(lambda folder: write(to.table, folder), to, commit, replayed=replayed)

@@ -20,7 +20,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks.delta import delta_features, delta_inside, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_files, delta_inside, delta_rows
 from onlyonce.sinks.delta.delta_rows import GENERATED
 from onlyonce.storage import opening
 
@@ -47,7 +47,7 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
 
 def conditions(table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()) -> dict[str, str]:
     """What a row must be, by the table's constraints and its columns; of those that the table generates where the output has `given` them."""
-    return _own(table, there, given) | delta_inside.conditions(there, written.schema)
+    return _own(table, there, given) | delta_inside.conditions(there, written.schema) | delta_files.conditions(there, table.metadata().partition_columns)
 
 
 def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[str, str]:

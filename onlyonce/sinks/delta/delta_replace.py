@@ -17,7 +17,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import micros
-from onlyonce.sinks.delta import delta_features, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
 from onlyonce.storage import table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.table_files import Bounds, Held
@@ -55,7 +55,7 @@ class Replace:
         if mixed:
             old = delta_rows.read(self.rows.sparkSession, self.path, table, mixed).drop(delta_rows.FILE)
             new = old.filter(~F.coalesce(self._replaced(), F.lit(False))).unionByName(new, allowMissingColumns=True)
-        return Change(files, delta_rows.write(new, folder, table.metadata().partition_columns))
+        return Change(files, delta_files.write(new, folder, table.metadata().partition_columns))
 
     def _replaced(self) -> Column:
         first, last = (F.timestamp_micros(F.lit(time)) for time in (self.span.start, self.span.stop - 1))

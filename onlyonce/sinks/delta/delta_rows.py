@@ -1,4 +1,4 @@
-"""Rows of data files of a user's Delta table, read and written by Spark's tasks. Which files there are, the driver says: Spark does not look at the table's log.
+"""Rows of data files of a user's Delta table, read by Spark's tasks. Which files there are, the driver says: Spark does not look at the table's log.
 
 Who calls it: `delta_append`, `delta_upsert`, `delta_replace`, `delta_deletes`. Errors: those of Spark; a file that a VACUUM has taken meanwhile is one of them.
 """
@@ -10,27 +10,20 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
 from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.storage import own_tables, stores
-from onlyonce.storage.stores import arrow
-from onlyonce.storage.table_files import Held, partition_text
+from onlyonce.storage.table_files import Held
 
 FILE = "oo_file"
 """The column that says in which file a row is."""
 GENERATED = "delta.generationExpression"
-PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
-"""Kinds of columns that Arrow writes as Spark does."""
 
 
 def schema(table: DeltaTable) -> StructType:
@@ -58,7 +51,8 @@ def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequen
     return reduce(DataFrame.union, parts)
 
 
-def _value(field: StructField, values: dict[str, Any]) -> Any:
+def _value(field: StructField, values: dict[str, str | None]) -> Column:
+    # As a string: a date of Python passes through a calendar in which those before 1582 are others.
     return F.lit(values[field.name]).cast(field.dataType).alias(field.name)
 
 
@@ -81,27 +75,3 @@ def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
     given = {*spelled.columns}
     made = [field for field in there if GENERATED in field.metadata and field.name not in given]
     return spelled.withColumns({field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType) for field in made}) if made else spelled
-
-
-def write(rows: DataFrame, folder: Location, by: Sequence[str]) -> list[Location]:
-    """Write rows into files below a folder, those with the same values of some columns together; gives the files that have rows."""
-    writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-    (writer.partitionBy(*by) if by else writer).parquet(str(folder))
-    files = [entry.at for entry in stores.of(folder).entries(folder) if entry.at.name.endswith(".parquet")]
-    return sorted((file for file in files if arrow.footer(file).num_rows), key=str)
-
-
-def write_few(rows: pa.Table, folder: Location, by: Sequence[str]) -> list[Location]:
-    """The same of rows that the driver has: one file for each combination of values."""
-    places = rows.select(list(by)).group_by(list(by)).aggregate([]).to_pylist() if by else [{}]
-    return [_write_place(rows, folder, values) for values in places]
-
-
-def _write_place(rows: pa.Table, folder: Location, values: dict[str, Any]) -> Location:
-    for name, value in values.items():
-        column = rows.column(name)
-        rows = rows.filter(pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))).drop_columns([name])
-    texts = {name: partition_text(value) for name, value in values.items()}
-    file = folder.joinpath(*(f"{name}={own_tables.NULL if text is None else quote(text, safe='')}" for name, text in texts.items()), "part-few.parquet")
-    arrow.write(file, rows, compression="zstd", store_schema=False)
-    return file

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks.delta import delta_features, delta_rows
+from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
 from onlyonce.storage import table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.table_files import Bounds, Held
@@ -75,7 +75,7 @@ class Upsert:
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """See `changing.Plan`."""
         touched = self._touched(table, files)
-        new = delta_rows.write(self._merged(table, touched), folder, table.metadata().partition_columns)
+        new = delta_files.write(self._merged(table, touched), folder, table.metadata().partition_columns)
         return Change(touched, new)
 
     @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch

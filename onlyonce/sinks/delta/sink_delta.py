@@ -34,6 +34,7 @@ from onlyonce.sinks.delta import (
     delta_append,
     delta_deletes,
     delta_features,
+    delta_files,
     delta_fit,
     delta_history,
     delta_name,
@@ -118,15 +119,15 @@ class DeltaWriter:
         passing("delta-after-write")
 
     def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Those of an append to a table that asks nothing of a row, of columns that Arrow writes as Spark does."""
-        if self._sink.write != "append" or not all(isinstance(field.dataType, delta_rows.PLAIN) for field in rows.schema.fields):
+        """Return the rows of an append to a table without conditions for a row."""
+        if self._sink.write != "append":
             return None
         table = self._now().table
         there = delta_rows.schema(table)
         stored = delta_rows.as_stored(_dated(rows.withColumn(HASH, content_hash.row_hash(rows.schema))), there)
         if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
             return None
-        return stored
+        return delta_files.placed(stored, table.metadata().partition_columns)
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The same witness and commit, with files that the driver writes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,22 +11,22 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.errors import InvariantBroken, Refused, Retryable
 from onlyonce.sinks.delta import delta_table
 from onlyonce.storage import delta, own_tables
 
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
 
 class Writer:
-    """Writes one row under the transaction of `COMMIT`."""
+    """Writes one row under the transaction of a commit."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, commit: delta.Commit = COMMIT) -> None:
+        self.path, self.commit = path, commit
 
     def __call__(self) -> None:
         done = CommitProperties(
-            custom_metadata={"userMetadata": COMMIT.note()},
-            app_transactions=[Transaction(COMMIT.app_id, COMMIT.version, int(time.time() * 1000))],
+            custom_metadata={"userMetadata": self.commit.note()},
+            app_transactions=[Transaction(self.commit.app_id, self.commit.version, int(time.time() * 1000))],
         )
         write_deltalake(str(self.path), pa.table({"n": [1]}), mode="append", commit_properties=done)
 
@@ -78,6 +79,41 @@ def test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transactio
     monkeypatch.setattr(delta, "version", lambda path, app_id: None)
     delta.once(table, COMMIT, Writer(table), replayed=True)
     assert rows(table) == [1]
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_commit_counts_after_the_history_was_cleaned(table: Path, *, replayed: bool) -> None:
+    """As a team's own log retention does: the transaction is in the checkpoint."""
+    for _ in range(2):
+        delta.once(table, COMMIT, Writer(table), replayed=replayed)
+    clean_history(table)
+    assert delta.once(table, COMMIT, Writer(table), replayed=replayed) is None
+    assert rows(table) == [1]
+
+
+def test_an_older_batch_that_no_history_has_is_no_commit(table: Path) -> None:
+    """A later transaction does not show that the rows of an earlier batch were written."""
+    delta.once(table, replace(COMMIT, version=3), Writer(table, replace(COMMIT, version=3)))
+    clean_history(table)
+    with pytest.raises(InvariantBroken, match="no commit of 0 in its history"):
+        delta.once(table, COMMIT, Writer(table))
+    assert rows(table) == [1]
+
+
+def test_a_commit_of_other_rows_is_no_commit(table: Path) -> None:
+    """As long as the history has it."""
+    delta.once(table, COMMIT, Writer(table))
+    with pytest.raises(InvariantBroken, match="not in the table as meant"):
+        delta.once(table, replace(COMMIT, content="other"), Writer(table))
+
+
+def clean_history(path: Path) -> None:
+    """Remove the log's entries up to a checkpoint, as Delta does after `delta.logRetentionDuration`."""
+    write_deltalake(str(path), pa.table({"n": pa.array([], pa.int64())}), mode="append")
+    DeltaTable(str(path)).create_checkpoint()
+    last = DeltaTable(str(path)).version()
+    for version in range(last):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
 
 
 def test_a_table_that_forgets_its_transactions_is_refused(table: Path) -> None:

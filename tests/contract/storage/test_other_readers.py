@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyarrow import parquet
 
-from onlyonce.sinks.delta import delta_append
+from onlyonce.sinks.delta import delta_append, delta_files
 from onlyonce.storage import log_entries, own_tables, rewriting
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.delta import Commit
@@ -67,6 +68,19 @@ def test_a_string_of_any_plane_is_found(tmp_path: Path, way: Way, shop: str) -> 
     assert found(held, f"shop = '{shop}'") == [(shop,)]
     log = "".join(file.read_text() for file in (tmp_path / "table" / "_delta_log").glob("*.json"))
     assert "\\ud842" not in log
+
+
+def test_rows_of_a_small_batch_are_read_back_by_their_partition(tmp_path: Path) -> None:
+    """Null and the name of its folder in Hive are two values, and so are the two zeros; a value longer than a file's name is one."""
+    values = [None, "__HIVE_DEFAULT_PARTITION__", "..", "a/b%=é", "z" * 300, None]
+    rows = pa.table({"part": values, "zero": [0.0, -0.0, NAN, 0.0, 0.0, NAN], "n": range(6)})
+    write_deltalake(tmp_path / "table", rows.schema.empty_table(), partition_by=["part", "zero"])
+    texts = [json.dumps([value, str(zero)]) for value, zero in zip(values, rows["zero"].to_pylist(), strict=True)]
+    placed = rows.append_column(delta_files.PARTITION, pa.array(texts))
+    delta_append.append_few(placed, Appended(tmp_path / "table"), COMMIT)
+
+    held = DeltaTable(tmp_path / "table")
+    assert sorted(map(str, found(held, "true"))) == sorted(map(str, zip(*rows.to_pydict().values(), strict=True)))
 
 
 @WAYS

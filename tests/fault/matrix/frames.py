@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -42,13 +41,15 @@ class Expression:
     def __and__(self, other: Expression) -> Expression:
         return Expression(lambda row: self.of(row) and other.of(row))
 
-    def cast(self, _: object) -> Expression:
-        return self
+    def cast(self, kind: object) -> Expression:
+        return Expression(lambda row: None if (value := self.of(row)) is None else str(value)) if kind == "string" else self
 
 
 FUNCTIONS = SimpleNamespace(
-    col=lambda name: Expression(lambda row: row[name]), lit=lambda value: Expression(lambda row: value)
-)
+    col=lambda name: Expression(lambda row: row[name.strip("`")]), lit=lambda value: Expression(lambda row: value),
+    array=lambda *parts: Expression(lambda row: [part.of(row) for part in parts]),
+    to_json=lambda value: Expression(lambda row: json.dumps(value.of(row))),
+)  # fmt: skip
 """In the place of pyspark.sql.functions, which asks for a JVM."""
 
 
@@ -128,39 +129,18 @@ class Frame:
         found = {"rows": len(hashes), "high": sum(one >> 32 for one in hashes), "low": sum(one & LOW for one in hashes), "xor": xor}
         return pa.table({name: pa.array([value], pa.int64()) for name, value in found.items()})
 
-    @property
-    def write(self) -> Writer:
-        return Writer(self)
+    def sortWithinPartitions(self, name: str) -> Frame:
+        return Frame(lambda: sorted(self.rows(), key=lambda row: row[name]), self.schema)
 
+    def mapInArrow(self, work: Callable[[Any], Any], _: object) -> SimpleNamespace:
+        """One task, which runs when its result is asked for."""
+        schema = to_arrow_schema(self.schema, timezone="UTC")
 
-class Writer:
-    """`frame.write` to a Delta table, or to a folder of files."""
+        def result() -> pa.Table:
+            made = list(work(iter(pa.Table.from_pylist(self.rows(), schema=schema).to_batches())))
+            return pa.Table.from_batches(made) if made else pa.table({})
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._options: Dict = {}
-        self._by: list[str] | None = None
-
-    def format(self, _: str) -> Writer:
-        return self
-
-    def mode(self, _: str) -> Writer:
-        return self
-
-    def option(self, name: str, value: object) -> Writer:
-        self._options[name] = value
-        return self
-
-    def partitionBy(self, *names: str) -> Writer:
-        self._by = list(names)
-        return self
-
-    def parquet(self, folder: str) -> None:
-        """One file, as a task writes it; below the folder of its values where there are some."""
-        table = pa.Table.from_pylist(self._frame.rows(), schema=to_arrow_schema(self._frame.schema, timezone="UTC"))
-        parquet.write_to_dataset(
-            table, folder, partition_cols=self._by, basename_template=f"{uuid4().hex}-{{i}}.parquet"
-        )
+        return SimpleNamespace(toArrow=result)
 
 
 class Session:

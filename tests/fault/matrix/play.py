@@ -43,6 +43,7 @@ from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, receive, receive_unit
 from onlyonce.receive.blocks import exchange
 from onlyonce.sinks import content_hash
+from onlyonce.sinks.delta import delta_files
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
 from onlyonce.sources.chosen import ALL, Chosen
@@ -118,7 +119,7 @@ def _played(play: Play) -> Any:
     """Put the stand-ins where the product's modules look for Spark."""
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
-        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
+        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (exchange, "records", _records),
         (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),

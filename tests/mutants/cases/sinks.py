@@ -35,6 +35,13 @@ MUTANTS = (
         tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-deferred trigger]",),
     ),
     Mutant(
+        "outputs-3-later-is-this",
+        "a later transaction counts as evidence of an earlier commit that no history has",
+        "onlyonce/storage/delta.py",
+        Replace("once", "now == commit.version", "now is not None"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_an_older_batch_that_no_history_has_is_no_commit",),
+    ),
+    Mutant(
         "outputs-4-dropped-unseen",
         "the rows that PostgreSQL reports are not compared with the rows of the unit",
         "onlyonce/sinks/postgres/postgres_unit.py",

@@ -19,10 +19,9 @@ MUTANTS = (
         "onlyonce/storage/delta.py",
         Replace(
             "once",
-            'there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit',
-            'False and there[1].get("content") != commit.content or there[1].get("unit") != commit.unit',
+            'there and (there[1].get("content"), there[1].get("unit")) == (commit.content, commit.unit)',
+            "there",
         ),
-        Replace("once", "there[0]", "there[0] if there else 0"),
         tests=("tests/fault/matrix/test_transactions.py::test_a_write_that_delta_skips_is_told",),
     ),
     Mutant(
@@ -295,11 +294,23 @@ MUTANTS = (
         tests=("tests/contract/storage/test_other_readers.py::test_a_nan_is_found_where_readers_order_it",),
     ),
     Mutant(
-        "outputs-6-nan-of-one-group",
-        "a row group whose largest value is NaN does not leave the file without bounds",
-        "onlyonce/storage/statistics.py",
-        Never("of", "any(_is_nan(part) for part in known)"),
-        tests=("tests/spark/sinks/test_delta_append.py::test_a_nan_in_one_of_several_row_groups_is_found",),
-        spark=True,
+        "outputs-7-year-without-zeros",
+        "a time before the year 1000 in a partition column is written to the log without the zeros of its year",
+        "onlyonce/storage/table_files.py",
+        Replace(
+            "partition_text",
+            'value.replace(tzinfo=None).isoformat(" ", "microseconds")',
+            'f"{value:%Y-%m-%d %H:%M:%S.%f}"',
+        ),
+        tests=("tests/unit/storage/test_table_files.py::test_a_partition_value_is_given_as_the_log_has_it",),
+    ),
+    Mutant(
+        "outputs-7-one-name",
+        "two data files of one attempt have one name",
+        "onlyonce/sinks/delta/delta_files.py",
+        Replace("write_rows", "uuid4().hex", "'few'"),
+        tests=(
+            "tests/contract/storage/test_other_readers.py::test_rows_of_a_small_batch_are_read_back_by_their_partition",
+        ),
     ),
 )

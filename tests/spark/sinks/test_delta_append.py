@@ -7,10 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
-from pyarrow import parquet
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import failpoints
@@ -120,22 +118,3 @@ def test_files_of_an_attempt_that_ended_before_its_commit_are_no_rows(
     monkeypatch.setattr(failpoints, "_POINTS", {})
     assert delta_append.append(rows, path, COMMIT, replayed=True) == 1
     assert spark.read.format("delta").load(str(path)).count() == 3
-
-
-def test_a_nan_in_one_of_several_row_groups_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark gives NaN as the largest value of its row group; the other groups' values are no bounds of the file."""
-    rows = spark.range(0, 5000, numPartitions=1).selectExpr("id", "IF(id = 4999, double('NaN'), id % 50D) AS share", "uuid() AS word")
-    path = _made(spark, tmp_path / "table", rows.schema, by=[], properties={})
-    sizes = {"parquet.block.size": "20000", "parquet.page.size": "2000"}
-    for name, size in sizes.items():
-        spark.conf.set(name, size)
-    try:
-        delta_append.append(rows, path, COMMIT)
-    finally:
-        for name in sizes:
-            spark.conf.unset(name)
-
-    held = DeltaTable(str(path))
-    assert parquet.read_metadata(held.file_uris()[0]).num_row_groups > 1
-    found = QueryBuilder().register("t", held).execute("SELECT id FROM t WHERE share > 100").read_all()
-    assert pa.table(found)["id"].to_pylist() == [4999]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 from onlyonce.storage import table_files
 from onlyonce.storage.table_files import Bounds
@@ -68,7 +69,7 @@ def test_of_values_that_are_told_one_by_one_those_between_are_left_out(tmp_path:
     table = made(tmp_path, "day", [[1, 2, 3, 4]], ["k"])
     first, last = (KINDS["day"][1](n) for n in (1, 4))
     found = table_files.holding(table, {"k": Bounds(first, last, among=(first, last))})
-    assert [dict(held.partition)["k"] for held in found] == [first, last]
+    assert [dict(held.partition)["k"] for held in found] == [str(first), str(last)]
     assert all(held.whole for held in found)
 
 
@@ -94,3 +95,27 @@ def test_a_name_with_signs_is_told_as_it_is_on_the_disk(tmp_path: Path) -> None:
     [held] = table_files.holding(DeltaTable(str(tmp_path)), {})
     assert (tmp_path / held.path).is_file()
     assert held.partition == (("k", "a b/c%d=é"),)
+
+
+PARTITIONS: dict[str, tuple[pa.DataType, list[str | None]]] = {
+    "string": (pa.string(), ["a/b", "__HIVE_DEFAULT_PARTITION__", None]),
+    "binary": (pa.binary(), ["é"]),
+    "date": (pa.date32(), ["0001-01-01", "0999-12-31", "9999-12-31"]),
+    "time": (pa.timestamp("us", "UTC"), ["0999-12-31 01:02:03.000004", "2026-01-01 00:00:00.000000"]),
+    "local time": (pa.timestamp("us"), ["0999-12-31 01:02:03.000004"]),
+    "decimal": (pa.decimal128(20, 10), ["-1.5000000000", "0.0000000001", None]),
+    "float": (pa.float64(), ["nan", "-0.0", "0.0", "0.1"]),
+    "boolean": (pa.bool_(), ["true", "false"]),
+}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_a_partition_value_is_given_as_the_log_has_it(tmp_path: Path, kind: str) -> None:
+    """Spark reads it by the string, and a commit that removes the file repeats it."""
+    arrow, texts = PARTITIONS[kind]
+    table = DeltaTable.create(tmp_path, pa.schema([("p", arrow), ("n", pa.int64())]), partition_by=["p"])
+    actions = [AddAction(f"{number}.parquet", 1, {"p": text}, 0, True, '{"numRecords":1}') for number, text in enumerate(texts)]
+    table.create_write_transaction(actions, "append", table.schema(), ["p"])
+
+    held = table_files.holding(DeltaTable(tmp_path), {})
+    assert [file.partition for file in held] == [(("p", text),) for text in texts]

@@ -1,0 +1,110 @@
+"""Partition columns of a team's Delta table: each row is read back once with its value, by readers that share no code with ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.delta import delta_append, delta_files, delta_fit, delta_upsert
+from onlyonce.storage import changing, delta
+from onlyonce.storage.appended import Appended
+from tests.support import duckdb_reader
+
+pytestmark = pytest.mark.spark
+
+STRINGS = [
+    "plain", "a/b", "x=1", "50%", "%2F", "über", "  lead", "a:b", "{x}", "#h", "q?", "back\\s", '"q"', "o'c", "null", "..", ".", "a\nb", "𠮷", "long" * 100,
+    "2026-01-01 00:00:00", "C:\\", "__HIVE_DEFAULT_PARTITION__",
+]  # fmt: skip
+VALUES = {
+    "string": ["'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'" for text in STRINGS],
+    "double": ["double('NaN')", "0D", "-0D", "double('-Infinity')", "1e10D", "0.1D"],
+    "float": ["float('NaN')", "0F", "-0F", "0.1F"],
+    "decimal(10,2)": ["-1.50", "-0.05", "0.00", "12345678.90"],
+    "decimal(30,12)": ["0.000000000001", "-0.000000000001", "0"],
+    "date": ["DATE'0001-01-01'", "DATE'0999-12-31'", "DATE'1500-02-28'", "DATE'9999-12-31'"],
+    "timestamp": [
+        "TIMESTAMP'0999-12-31 01:02:03.000004'",
+        "TIMESTAMP'0001-01-01 00:00:00'",
+        "TIMESTAMP'1500-01-01 00:00:00.5'",
+        "TIMESTAMP'2026-01-01 00:00:00'",
+    ],
+    "timestamp_ntz": ["TIMESTAMP_NTZ'0999-12-31 01:02:03.000004'", "TIMESTAMP_NTZ'2026-01-01 00:00:00'"],
+    "boolean": ["true", "false"],
+    "bigint": ["-9223372036854775808", "9223372036854775807"],
+    "binary": ["X'616263'"],
+}
+"""Values of each type, as SQL."""
+NAMES = {f"p{number}": kind for number, kind in enumerate(VALUES)}
+
+
+def rows_of(spark: SparkSession) -> DataFrame:
+    """Return rows in which each value of each type occurs, and null."""
+    number = max(map(len, VALUES.values())) + 1
+    columns = [["NULL", *values, *["NULL"] * number][:number] for values in VALUES.values()]
+    rows = ", ".join(f"({at}, {', '.join(row)})" for at, row in enumerate(zip(*columns, strict=True)))
+    frame = spark.sql(f"SELECT * FROM VALUES {rows} AS t(n, {', '.join(NAMES)})")
+    return frame.selectExpr(
+        "CAST(n AS int) AS n", *[f"CAST({name} AS {kind}) AS {name}" for name, kind in NAMES.items()]
+    )
+
+
+def by_tasks(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
+    """Append by Spark's tasks."""
+    delta_append.append(rows, path, commit)
+
+
+def by_the_driver(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
+    """Append as a small batch."""
+    delta_append.append_few(delta_files.placed(rows, [*NAMES]).toArrow(), Appended(path), commit)
+
+
+def commit(number: int) -> delta.Commit:
+    """Return a commit of its own."""
+    return delta.Commit("app", number, f"app/{number}", 1, "")
+
+
+def read(path: Path) -> dict[str, Counter[Any]]:
+    """Return the rows as DataFusion (delta-rs) and DuckDB read them, by the text of their values."""
+    columns = ", ".join(f"arrow_cast({name}, 'Utf8') AS {name}" for name in NAMES)
+    table = QueryBuilder().register("t", DeltaTable(str(path))).execute(f"SELECT n, {columns} FROM t").read_all()
+    return {
+        "delta-rs": Counter(tuple(row.values()) for row in pa.table(table).to_pylist()),
+        "DuckDB": duckdb_reader.rows(path, ", ".join(["n", *(f"CAST({name} AS VARCHAR)" for name in NAMES)])),
+    }
+
+
+@pytest.mark.parametrize("write", [by_tasks, by_the_driver])
+def test_a_partition_value_is_read_back_once(spark: SparkSession, tmp_path: Path, write: Any) -> None:
+    """As from a table that is not partitioned; an upsert of the same keys finds each row."""
+    rows = rows_of(spark).cache()
+    path, plain = tmp_path / "table", tmp_path / "plain"
+    delta.make(path, rows.schema, spark, [*NAMES], {})
+    delta.make(plain, rows.schema, spark, [], {})
+    write(rows, path, commit(0))
+    by_tasks(rows, plain, commit(0))
+    wanted = read(plain)
+
+    assert len(wanted["DuckDB"]) == rows.count()
+    assert {row[1] for row in wanted["delta-rs"]} == {None, *STRINGS}
+    assert read(path) == wanted
+    changing.change(path, commit(1), delta_upsert.Upsert(rows, path, ["n", *NAMES]))
+    assert read(path) == wanted
+
+
+@pytest.mark.parametrize("value", ["''", "X''", "X'FF'"])
+def test_a_value_that_no_reader_gets_back_is_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    """Delta's protocol reads an empty string in a partition column as null."""
+    rows = spark.sql(f"SELECT 1 AS n, {value} AS p")
+    delta.make(tmp_path / "table", rows.schema, spark, ["p"], {})
+    output: Any = SimpleNamespace(name="o", sink=SimpleNamespace(write="append"))
+    with pytest.raises(Refused, match="partition column p"):
+        delta_fit.check(output, tmp_path / "table", rows, rows)
