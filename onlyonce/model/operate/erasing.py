@@ -16,7 +16,6 @@ from typing import Any
 
 from onlyonce.model.errors import Refused
 from onlyonce.model.values import conversions
-from onlyonce.model.values.conversions import Number
 
 COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte")
 """The types of columns whose values have one text, in `events` as in a line of input."""
@@ -51,7 +50,7 @@ class Condition:
                 return self.fits(dict(zip(columns, fields, strict=True)))
             return all(value in fields for value in self.values.values())
         try:
-            found = json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)
+            found = conversions.parsed(line)
         except ValueError:
             found = None
         if isinstance(found, dict):

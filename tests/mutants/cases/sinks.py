@@ -49,6 +49,20 @@ MUTANTS = (
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
     ),
     Mutant(
+        "outputs-12-options-of-spark",
+        "JSON has Spark's defaults: times are cut to milliseconds and null fields are left out",
+        "onlyonce/session/encoding.py",
+        Replace("json", "JSON", "{}"),
+        tests=("tests/spark/sinks/test_encoding.py::test_every_type_is_encoded_exactly",),
+    ),
+    Mutant(
+        "outputs-12-key-through-a-float",
+        "a decimal in the key of a message goes through a float, so that two keys become one",
+        "onlyonce/model/values/conversions.py",
+        Replace("parsed", "parse_float=Number", "parse_float=float"),
+        tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
+    ),
+    Mutant(
         "rows-of-any-partition",
         "a Postgres unit takes whatever rows Spark gives its task",
         "onlyonce/sinks/postgres/pinned.py",
