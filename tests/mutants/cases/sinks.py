@@ -59,7 +59,7 @@ MUTANTS = (
         "outputs-12-key-through-a-float",
         "a decimal in the key of a message goes through a float, so that two keys become one",
         "onlyonce/model/values/conversions.py",
-        Replace("parsed", "parse_float=Number", "parse_float=float"),
+        Replace("parsed", "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)", "json.loads(line, parse_constant=Number)"),
         tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
     ),
     Mutant(
