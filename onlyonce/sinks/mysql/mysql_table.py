@@ -19,7 +19,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.sinks import names
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
@@ -33,7 +33,7 @@ class MySQLTable:
 
     def __init__(self, database: Database, output: Output, sink: MySQL, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
-        self.name = sink.table + suffix
+        self.name = names.MYSQL.table(sink.table, suffix)
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, add new columns. Raises Refused for a key that is not there, a type, an engine or an index that can't work."""
@@ -67,13 +67,13 @@ class MySQLTable:
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of what was deleted; it is known by its comment."""
-        name = deleted(self.name)
-        if (there := mysql.tables(connection, name)) and there[0].note != NOTE:
+        name = names.MYSQL.deleted(self.name)
+        if (there := mysql.tables(connection, name)) and there[0].note != names.DELETED_NOTE:
             self._refuse(
                 f"there is a table {name}, which is not the platform's", "rename that table, or name another one for the output: what is deleted is kept there"
             )
         kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
-        self._fit(connection, name, {column: columns[column] for column in kept}, NOTE)
+        self._fit(connection, name, {column: columns[column] for column in kept}, names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:
         there = {column.name: column for column in self._columns(connection, table)}
@@ -112,6 +112,8 @@ class MySQLTable:
 
     def _check(self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any]) -> None:
         table = mysql.tables(connection, name)[0]
+        if name == self.name and table.note in names.NOTES:
+            self._refuse(f"{name} is a table that the platform keeps for another output's table", "name another table")
         if table.kind != "BASE TABLE" or table.engine != "InnoDB":
             self._refuse(
                 f"{name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit and its rows "

@@ -21,7 +21,7 @@ from psycopg2 import sql
 
 from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_TO
 from onlyonce.failpoints import passing
-from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
@@ -52,7 +52,7 @@ def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tup
     schema, name = table
     identity = (*keys, *newest_by)
     names: dict[str, sql.Composable] = {
-        "target": sql.Identifier(schema, name), "deleted": sql.Identifier(schema, deleted(name)),
+        "target": sql.Identifier(schema, name), "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
         "columns": listed(columns), "identity": listed(identity), "keys": listed(keys), "deletes": sql.Identifier(deletes or ""),
         "values": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]),
         "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),

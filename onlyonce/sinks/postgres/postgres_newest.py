@@ -21,7 +21,7 @@ from psycopg2 import sql
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.model.units import UnitId
 
 STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
@@ -67,7 +67,7 @@ def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by
     """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written. Raises Twice for two
     rows of the same keys: that one is deleted and one written would show nowhere else."""
     schema, name = table
-    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, deleted(name))
+    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, POSTGRES.deleted(name))
     same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
     names = {
         "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": listed(keys), "newest_by": listed(newest_by),

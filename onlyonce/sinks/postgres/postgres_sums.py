@@ -12,6 +12,7 @@ from typing import Any
 from psycopg2 import sql
 
 from onlyonce.failpoints import passing
+from onlyonce.model.sinks.names import POSTGRES
 
 WINDOW = ("window_start", "window_end")
 ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)"
@@ -32,11 +33,6 @@ ON CONFLICT ({keys}) DO UPDATE SET {updates}
 """
 
 
-def beside(table: str) -> str:
-    """The name of the table that keeps what each window has added."""
-    return f"{table}_by_window"
-
-
 def write(
     cursor: Any,
     table: tuple[str, str],
@@ -49,7 +45,7 @@ def write(
     Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
     """
     schema, name = table
-    by_window = sql.Identifier(schema, beside(name))
+    by_window = sql.Identifier(schema, POSTGRES.by_window(name))
     for staged in ("arriving", "gone"):
         cursor.execute(sql.SQL(STAGE).format(staged=sql.Identifier(staged), by_window=by_window))
     if windows is not None:

@@ -63,6 +63,23 @@ MUTANTS = (
         tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
     ),
     Mutant(
+        "outputs-11-names-are-cut",
+        "a derived name that is too long is cut, without a hash of the whole name",
+        "onlyonce/model/sinks/names.py",
+        Replace("Names._fitting", 'f"_{hashlib.sha256(name.encode()).hexdigest()[:HASH_DIGITS]}"', '""'),
+        tests=(
+            "tests/unit/model/sinks/test_names.py::test_no_two_derived_names_are_one",
+            "tests/contract/sinks/test_sink_tables.py::test_names_that_postgresql_would_cut_are_tables_of_their_own",
+        ),
+    ),
+    Mutant(
+        "outputs-11-table-of-a-team",
+        "a drop removes a table because of its name alone",
+        "onlyonce/commitlog/operate/dropping.py",
+        Always("drop_table", "note_of(connection, schema, beside) == note"),
+        tests=("tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",),
+    ),
+    Mutant(
         "rows-of-any-partition",
         "a Postgres unit takes whatever rows Spark gives its task",
         "onlyonce/sinks/postgres/pinned.py",
