@@ -76,7 +76,7 @@ def test_rows_are_found_by_their_window_through_an_index_of_the_table(
     assert there() == before
 
 
-SUMS = StructType.fromDDL("window_start timestamp, window_end timestamp, shop string, cents bigint")
+SUMS = StructType().add("window_start", "timestamp").add("window_end", "timestamp").add("shop", "string").add("cents", "long")
 
 
 def prepared(log: Log, name: str, on_backfill: Any, suffix: str = "") -> SinkTable:
@@ -102,8 +102,9 @@ def test_names_that_postgresql_would_cut_are_tables_of_their_own(log: Log) -> No
     assert name in tables(log)
 
     for left, suffix in ((4, "@2"), (2, ""), (0, "@1")):
-        place = Place(f"postgres::results.{name}{suffix}")
-        run(log.database, lambda conn, place=place: dropping.drop_table(conn, place.where))
+        place = Place(f"postgres::results.{name}{suffix}").where
+        with transaction(Database(log.url, "drop")) as connection:
+            dropping.drop_table(connection, place)
         assert len(tables(log)) == left
 
 

@@ -11,6 +11,16 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "outputs-16-days-of-utc",
+        "a day without a zone is a day of UTC, whatever the zone of the windows",
+        "onlyonce/model/outputs/backfill.py",
+        Replace("_zone", "ZoneInfo(zones[0])", 'ZoneInfo("UTC")'),
+        tests=(
+            "tests/unit/model/outputs/test_model_backfill.py::test_a_day_without_a_zone_is_one_window_of_its_zone",
+            "tests/dags/test_backfill.py::test_a_day_of_the_form_is_a_day_of_the_windows",
+        ),
+    ),
+    Mutant(
         "released-over-others",
         "the lines of a release go over the object that has their name",
         "onlyonce/outputs/releases/release.py",
