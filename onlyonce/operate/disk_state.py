@@ -24,6 +24,7 @@ from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.model.storage.location import Location
 from onlyonce.spark.options import JARS
+from onlyonce.operate import staged_rows
 from onlyonce.storage import checkpoint, log_entries, opening, stores
 
 Row = Mapping[str, Any]
@@ -108,7 +109,8 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
         root = pipeline.output(query["query"])
         suffix = query["instance"].removeprefix(pipeline.name)
         for output in (root, *pipeline.made_from(root)):
-            yield data / "staged" / output.name, f"{lineage}/staged"
+            for path in staged_rows.tables(query["instance"], output.name):
+                yield path, f"{lineage}/staged"
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
                 yield settings.table_location(place), f"{lineage}/{output.name}"

@@ -11,6 +11,22 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "outputs-2-staged-by-another-function",
+        "a changed function's batch is written with the rows that the old function has staged",
+        "onlyonce/outputs/staging.py",
+        Replace("staged", 'context.folder / "staged" / output.name / plan.declaration_hash', 'context.folder / "staged" / output.name'),
+        tests=("tests/spark/outputs/test_staging.py::test_rows_are_staged_again_if_the_function_has_changed",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-14-maps-compared-by-spark",
+        "sessions are compared by their columns, of which Spark compares no maps",
+        "onlyonce/outputs/recompute/recompute_sessions.py",
+        Replace("_comparable", 'encoding.json_object(sessions.schema).alias("row")', "*sessions.columns"),
+        tests=("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",),
+        spark=True,
+    ),
+    Mutant(
         "outputs-16-days-of-utc",
         "a day without a zone is a day of UTC, whatever the zone of the windows",
         "onlyonce/model/outputs/backfill.py",
