@@ -23,8 +23,8 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.model.storage.location import Location
-from onlyonce.spark.options import JARS
 from onlyonce.operate import staged_rows
+from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
 
 Row = Mapping[str, Any]
