@@ -32,6 +32,10 @@ GROUP BY {keys}
 ON CONFLICT ({keys}) DO UPDATE SET {updates}
 """
 
+COUNT = """
+SELECT count(*) FROM (SELECT FROM (SELECT {keys} FROM arriving UNION ALL SELECT {keys} FROM gone) AS change GROUP BY {keys}) AS one_a_key
+"""
+
 
 def write(
     cursor: Any,
@@ -39,8 +43,9 @@ def write(
     keys: tuple[str, ...],
     windows: tuple[str, ...] | None,
     copy: Callable[[sql.Composable], object],
-) -> None:
-    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced.
+) -> int:
+    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced. Return how many sums a trigger of the
+    table has dropped.
 
     Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
     """
@@ -66,4 +71,7 @@ def write(
         "updates": comma.join([sql.SQL(ADD_UP).format(column=v) for v in values]),
     }
     cursor.execute(sql.SQL(ADD).format(**names))
+    written = cursor.rowcount
+    cursor.execute(sql.SQL(COUNT).format(**names))
     passing("postgres-unit-after-rows")
+    return int(cursor.fetchall()[0][0]) - written

@@ -38,8 +38,25 @@ MUTANTS = (
         "outputs-4-dropped-unseen",
         "the rows that PostgreSQL reports are not compared with the rows of the unit",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Never("_refuse_dropped", "written != rows"),
-        tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",),
+        Never("_refuse_dropped", "dropped"),
+        tests=(
+            TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",
+            TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused",
+        ),
+    ),
+    Mutant(
+        "outputs-4-ends-unseen",
+        "versions of a history whose ends a trigger keeps count as ended",
+        "onlyonce/sinks/postgres/postgres_history.py",
+        Replace("write", "dropped + int(cursor.fetchall()[0][0])", "dropped"),
+        tests=(TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[history-UPDATE]",),
+    ),
+    Mutant(
+        "outputs-4-mysql-unchecked",
+        "check does not see that MySQL computes a column's values itself",
+        "onlyonce/sinks/mysql/mysql_table.py",
+        Never("MySQLTable._check", 'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")'),
+        tests=(MYSQL + "test_check_reports_what_a_run_would_refuse",),
     ),
     Mutant(
         "outputs-8-nulls-differ",
@@ -231,7 +248,7 @@ MUTANTS = (
         "copy-for-each-row",
         "a unit's rows come into their table one by one",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count, cursor.rowcount)", """
+        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count - cursor.rowcount)", """
             for batch in (first, *rest):
                 for n in range(batch.num_rows):
                     _copy(cursor, _text(COPY, names, cursor), _Csv(batch.slice(n, 1), iter(())))
