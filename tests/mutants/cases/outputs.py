@@ -22,7 +22,7 @@ MUTANTS = (
         "outputs-14-maps-compared-by-spark",
         "sessions are compared by their columns, of which Spark compares no maps",
         "onlyonce/outputs/recompute/recompute_sessions.py",
-        Replace("_comparable", 'encoding.json_object(sessions.schema).alias("row")', "*sessions.columns"),
+        Replace("_comparable", 'encoding.json_object(sessions.schema).alias("row")', 'F.struct(*sessions.columns).alias("row")'),
         tests=("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",),
         spark=True,
     ),

@@ -38,10 +38,17 @@ MUTANTS = (
         "outputs-4-dropped-unseen",
         "the rows that PostgreSQL reports are not compared with the rows of the unit",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Never("_refuse_dropped", "dropped"),
+        Delete("_fill", "_refuse_dropped(work, rows.count - cursor.rowcount)"),
+        tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",),
+    ),
+    Mutant(
+        "outputs-4-left-out-unseen",
+        "a row in order that a trigger drops counts as left out for a newer one",
+        "onlyonce/sinks/postgres/postgres_newest.py",
+        Replace("unwritten", "int(cursor.fetchall()[0][0])", "0"),
         tests=(
-            TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",
-            TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused",
+            TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[upsert-UPDATE]",
+            TEAM + "test_a_row_of_a_later_window_that_a_trigger_drops_is_refused",
         ),
     ),
     Mutant(
