@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from onlyonce import logs, tables, unexpected
+from onlyonce.database import formats
 from onlyonce.model.report import Report
 
 
@@ -16,6 +17,7 @@ def run(main: Callable[[list[str]], Report]) -> None:
     """Run a job with this process's arguments; with --json among them its report is printed as JSON."""
     argv = sys.argv[1:]
     try:
+        formats.check_home()
         found = main(argv)
     except SystemExit as end:
         sys.exit(unexpected.exit_code(end.code))  # type: ignore[arg-type]

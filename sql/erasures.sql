@@ -42,9 +42,9 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
 ORDER BY 1
 
 -- outbox --
--- Rows of an instance in the outbox whose text has a value somewhere: which of them are meant is looked at afterwards.
+-- Rows of an instance in the outbox whose payload has a value somewhere, or an escape. Each is parsed afterwards.
 SELECT row_no, output, state, payload FROM onlyonce_private.outbox
-WHERE instance = :instance AND (position(:text IN payload) > 0 OR position('\u' IN payload) > 0)
+WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\' IN payload) > 0)
 
 -- forget_outbox --
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)

@@ -103,7 +103,7 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("forget")
 def forget(given: Any, words: list[str], as_json: bool) -> None:
-    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values."""
+    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a record's line was not found."""
     declared(given.pipeline, given.pipelines)
     there(settings.database_url)
 
@@ -111,7 +111,10 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
         forget as forgetting,  # with it comes Delta, and Spark where windows are computed again
     )
 
-    give(forgetting.main(words), as_json)
+    report = forgetting.main(words)
+    give(report, as_json)
+    if report.facts[forgetting.WITHOUT]:
+        raise typer.Exit(1)
 
 
 @asking("alerts")

@@ -28,7 +28,7 @@ def up(
         bool, typer.Option("--no-airflow", help="Only PostgreSQL and its tables: enough for runs at the shell.")
     ] = False,
 ) -> None:
-    """Start PostgreSQL, bring the tables up to date, start Airflow. Quick when all of it runs."""
+    """Start PostgreSQL, make the tables of a new database, start Airflow. Quick when all of it runs."""
     from onlyonce.local import platform
 
     if no_airflow:

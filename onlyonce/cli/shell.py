@@ -66,6 +66,10 @@ UNREADABLE: Any = typer.BadParameter.__bases__[0]
 UNREADABLE.exit_code = Refused.exit_code
 
 
+ANY_FORMAT = ("down", "stop")
+"""The commands that end a platform of another format."""
+
+
 class PlatformGroup(TyperGroup):
     """The group of all commands; turns an error of the platform into its three lines and its exit code."""
 
@@ -79,6 +83,29 @@ class PlatformGroup(TyperGroup):
             error = ended(raised)
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and refuse it if the home or the database has another format."""
+        found = super().resolve_command(ctx, args)
+        if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
+            refuse_other_format()
+        return found
+
+
+def refuse_other_format() -> None:
+    """Raise Refused if the home or the platform's database has another format. A database that can't be asked now is the command's own matter."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from onlyonce.database import formats
+    from onlyonce.database.connect import Database, transaction
+
+    formats.check_home()
+    found = None
+    for url in (settings.reader_url, settings.database_url):
+        with suppress(FileNotFoundError, ImportError, SQLAlchemyError, OnlyonceError), transaction(Database(url(), "onlyonce-format", any_format=True)) as connection:
+            found = formats.of_database(connection)
+            break
+    formats.refuse_other(found, "the database")
 
 
 def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:
@@ -152,16 +179,10 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
     """
     from sqlalchemy.exc import DBAPIError
 
-    from onlyonce import settings
-    from onlyonce.database import formats
     from onlyonce.database.connect import Database, transaction
 
     url = there(settings.reader_url)
-    formats.check_home()
     try:
-        # In a transaction of its own: `work` may choose its isolation level first.
-        with transaction(Database(url, "onlyonce-reader")) as connection:
-            formats.refuse_other(formats.of_database(connection), "the database")
         with transaction(Database(url, "onlyonce-reader")) as connection:
             return work(connection)
     except DBAPIError as error:

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from threading import Condition
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog import authorities, declared, lineages
 from onlyonce.commitlog.operate import dropping, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
@@ -77,6 +77,11 @@ class RunContext:
     def mode(self) -> str:
         """In which mode a batch begins. A bounded run is always exactly once."""
         return EXACTLY_ONCE if self.bounded else self.pipeline.mode
+
+    @cached_property
+    def platform(self) -> UUID | None:
+        """The id of the platform's database."""
+        return run(self.database, authorities.identity)
 
     @property
     def folder(self) -> Location:

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
-from onlyonce.database import broken, mysql
+from onlyonce.database import broken, formats, mysql
 from onlyonce.database.statements import queries
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
@@ -58,6 +58,8 @@ class Database:
     pooler    the URL by which Spark's tasks reach it, where that is another one
     at_once   how many sessions the tasks of one executor have in it at the same time
     of_task   whether this is how a task reaches it (`task_sessions`)
+    any_format   whether sessions open in a database of another format too. Without it they are refused: the way to end an old platform,
+                 and to look up a table that another platform may have made, need no format
     """
 
     url: str = field(repr=False)
@@ -65,6 +67,7 @@ class Database:
     pooler: str | None = field(default=None, repr=False)
     at_once: int = 4
     of_task: bool = False
+    any_format: bool = False
 
 
 _engines: OrderedDict[tuple[Database, int], Engine] = OrderedDict()
@@ -94,9 +97,23 @@ def _new_engine(database: Database) -> Engine:
         **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
-    return create_engine(
+    engine = create_engine(
         database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
     )  # fmt: skip
+    if not (database.any_format or database.of_task):  # a task's driver has asked
+        event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw))
+    return engine
+
+
+def _refuse_other_format(raw: Any) -> None:
+    """Raise Refused if a new session is in a database of another format: no command, job or page reads or writes there."""
+    try:
+        with raw.cursor() as cursor:
+            found = formats.of_session(cursor)
+        raw.rollback()
+    except psycopg2.Error as error:
+        raise OperationalError("the format of the database", (), error) from error
+    formats.refuse_other(found, "the database")
 
 
 def by_transaction(database: Database) -> bool:

@@ -9,9 +9,10 @@ import hashlib
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.database.statements import FOLDER
@@ -21,6 +22,14 @@ BASELINES = ("authority", "platform", "mysql")
 STORED_NAMES = "stored_names.txt"
 """The names outside the databases that a stored byte depends on. A test compares them with the code."""
 OLD = "the migrations of a version before formats"
+NO_FILE = "none (it has data, and no file named format)"
+STATE = ("data", "postgres")
+"""The folders of a home that nothing makes before the format is there. Input, results and logs may come earlier."""
+
+_TABLES = """
+    SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname IN ('onlyonce', 'onlyonce_private') AND c.relname IN ('formats', 'migrations')
+"""
 
 
 @cache
@@ -55,28 +64,27 @@ def refuse_other(found: str | None, where: str) -> None:
 
 def of_database(connection: Connection) -> str | None:
     """Return the format of a PostgreSQL database, as the writer or the reader sees it; None for a new one."""
-    names = set(
-        connection.execute(
-            text(
-                "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE n.nspname IN ('onlyonce', 'onlyonce_private') AND c.relname IN ('formats', 'migrations')"
-            )
-        ).scalars()
-    )
+    return of_session(connection.connection.cursor())
+
+
+def of_session(cursor: Any) -> str | None:
+    """Do the same by a cursor of the driver."""
+    cursor.execute(_TABLES)
+    names = {name for (name,) in cursor.fetchall()}
     if "onlyonce_private.formats" not in names:
         return OLD if "onlyonce_private.migrations" in names else None
     # The reader has no access to private tables, and a sink's own database has no views.
     schema = "onlyonce" if "onlyonce.formats" in names else "onlyonce_private"
-    found = connection.execute(text(f"SELECT DISTINCT format FROM {schema}.formats ORDER BY format"))
-    return " and ".join(found.scalars()) or None
+    cursor.execute(f"SELECT DISTINCT format FROM {schema}.formats ORDER BY format")
+    return " and ".join(found for (found,) in cursor.fetchall()) or None
 
 
 def of_home(home: Path) -> str | None:
-    """Return the format of a home folder; None for a new one, or one whose database has migrations and is refused for them."""
+    """Return the format of a home folder; None for a new one."""
     try:
         return (home / "format").read_text().strip()
     except FileNotFoundError:
-        return None
+        return NO_FILE if any((home / name).exists() for name in STATE) else None
 
 
 def check_home() -> None:

@@ -54,6 +54,8 @@ AWAY = {
 }
 """Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; the server reads only for now."""
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
+NOT_ALLOWED = 1142
+"""The account has no permission for a statement on a table."""
 OLDEST = {True: (10, 6), False: (8, 0, 16)}
 """The first MariaDB, and the first MySQL, with JSON_TABLE and checked constraints."""
 
@@ -87,6 +89,15 @@ def tables(connection: Connection, name: str) -> list[Any]:
         (name,),
     )
     return list(found)
+
+
+def put_note(connection: Connection, name: str, note: str) -> None:
+    """Set the comment of a table. Leave a table that this account may not alter as it is."""
+    try:
+        connection.exec_driver_sql(f"ALTER TABLE {quoted(connection, name)} COMMENT = %s", (note,))
+    except DBAPIError as error:
+        if code_of(error) != NOT_ALLOWED:
+            raise
 
 
 def drop_table(connection: Connection, name: str) -> None:

@@ -27,7 +27,7 @@ from onlyonce.declare.outputs.sent import KafkaSink, Webhook
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Postgres
 from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.pipeline import Output, Pipeline, target
-from onlyonce.declare.sources.debezium import Debezium
+from onlyonce.declare.sources.debezium import PLACEHOLDER, Debezium
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.sources.ranges import MEGABYTE, PARTS_A_BATCH, Custom, Growing
@@ -295,7 +295,7 @@ def _(value: JsonSchema) -> Parts:
 
 @of.register
 def _(value: Debezium) -> Parts:
-    return _given(kind="debezium", format=_of(value.format))
+    return _given(kind="debezium", format=_of(value.format), unavailable=_unless(value.unavailable, PLACEHOLDER))
 
 
 def _envelope(value: Debezium) -> Parts:

@@ -1,6 +1,6 @@
 """The whole embedded platform: up, down, and where its UI is.
 
-    up    prerequisites, ports, PostgreSQL, migrations, Airflow
+    up    prerequisites, ports, the format, PostgreSQL, tables, Airflow
     down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
 
 Who calls it: `onlyonce.cli`, the demo, and the tests. Errors: Refused if the user must correct something, Retryable
@@ -44,16 +44,13 @@ def up(console: Console | None = None) -> Login:
         # All ports first: nothing is started when one of them is taken.
         postgres.require_port()
         airflow.require_port()
-        progress("PostgreSQL starts")
-        postgres.start(progress)
-        progress("the platform's tables are brought up to date")
-        _migrate()
+        _tables(progress)
         airflow.start(progress)
     return login()
 
 
 def database(console: Console | None = None) -> None:
-    """Start PostgreSQL, and bring the tables up to date, without Airflow: what a run at the shell needs. Nothing when it runs."""
+    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs. Nothing when it runs."""
     if postgres.is_running():
         return
     home = settings.home()
@@ -63,10 +60,7 @@ def database(console: Console | None = None) -> None:
         postgres.require_port()
         if console and not (home / "postgres").exists():
             console.print(f"a platform is made in {home}; `onlyonce down` stops it", markup=False, highlight=False)
-        progress("PostgreSQL starts")
-        postgres.start(progress)
-        progress("the platform's tables are brought up to date")
-        _migrate()
+        _tables(progress)
 
 
 def down(console: Console | None = None) -> None:
@@ -100,9 +94,15 @@ def _require_machine() -> None:
         raise Refused(what, data="nothing was started", hint=hint or "mend it, then run the same command again")
 
 
-def _migrate() -> None:
-    from onlyonce.database.migrate import migrate  # only `up` needs SQLAlchemy's weight
+def _tables(progress: Callable[[str], None]) -> None:
+    """Start PostgreSQL, and make the tables of a new database. The home has its format before anything else: a home with state but without one is refused."""
+    from onlyonce.database import formats  # only `up` needs SQLAlchemy's weight
+    from onlyonce.database.migrate import migrate
 
+    formats.make_home()
+    progress("PostgreSQL starts")
+    postgres.start(progress)
+    progress("the platform's tables are made")
     migrate(settings.database_url())
 
 

@@ -43,7 +43,7 @@ def stop(
     begun, held = time.monotonic(), ""
     if airflow:
         held = str(schedules.hold(pipeline, held=True, api=airflow()).facts["dags"])
-    database = Database(settings.database_url(), "onlyonce-stop")
+    database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
     # After its schedule is held, or Airflow would start the next one at once.
     asked = run(database, lambda conn: long_runs.ask_stop(conn, pipeline))
     while working := [

@@ -85,7 +85,7 @@ def url_of(lookup: Lookup) -> str:
 
 def read(lookup: Lookup) -> Copy:
     """The table as it is at one moment."""
-    database = Database(url_of(lookup), "onlyonce/lookup")
+    database = Database(url_of(lookup), "onlyonce/lookup", any_format=True)
     try:
         return run(database, lambda connection: _read(connection, lookup))
     except (DBAPIError, psycopg2.Error) as error:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -22,6 +23,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
+from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
 from onlyonce.spark.options import JARS
@@ -61,17 +63,17 @@ class Tables:
     def __init__(self) -> None:
         self.unreadable: dict[str, str] = {}
 
-    def landed(self, queries: Sequence[Row], declared: Mapping[str, Pipeline]) -> dict[tuple[str, str], int]:
+    def landed(self, platform: UUID | None, queries: Sequence[Row], declared: Mapping[str, Pipeline]) -> dict[tuple[str, str], int]:
         """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
         found = {}
         for query in queries:
-            for path, app_id in _written_by(query, declared):
+            for path, app_id in _written_by(platform, query, declared):
                 table = self._open(path)
                 there = table.transaction_version(app_id) if table else None
                 if there is not None:
                     found[query["lineage"], str(path)] = there
             for place, output in _in_catalogs(query, declared):
-                there = self._in_catalog(place, query["lineage"], output)
+                there = self._in_catalog(place, owner.writer(platform, query["lineage"]), output)
                 if there is not None:
                     found[query["lineage"], place.text] = there
         return found
@@ -81,11 +83,11 @@ class Tables:
         opened = {instance: self._open(settings.data_location(instance) / "events") for instance in instances}
         return {instance: table.version() for instance, table in opened.items() if table}
 
-    def _in_catalog(self, place: Place, lineage: str, output: str) -> int | None:
+    def _in_catalog(self, place: Place, writer: str, output: str) -> int | None:
         from onlyonce.sinks.iceberg import commits  # with it comes pyiceberg, an extra
 
         try:
-            return commits.landed(place, lineage, output)
+            return commits.landed(place, writer, output)
         except OnlyonceError as error:
             self.unreadable[place.text] = error.what
             return None
@@ -100,7 +102,7 @@ class Tables:
             return None
 
 
-def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Location, str]]:
+def _written_by(platform: UUID | None, query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Location, str]]:
     """(table, transaction id) of what a query writes to Delta."""
     data, lineage, pipeline = settings.data_location(query["instance"]), query["lineage"], declared.get(query["pipeline"])
     if query["query"] == "receive":
@@ -113,7 +115,7 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
                 yield path, f"{lineage}/staged"
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
-                yield settings.table_location(place), f"{lineage}/{output.name}"
+                yield settings.table_location(place), owner.app_id(platform, lineage, output.name)
 
 
 def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector
-from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog import authorities, declared, lineages
 from onlyonce.commitlog.operate import dropping, health
 from onlyonce.database.connect import Database, snapshot, transaction
 from onlyonce.database.migrate import missing
@@ -114,8 +114,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
         known, instances = health.queries(connection), dict(collector.instances(connection))
+        this = authorities.identity(connection)
     tables = disk_state.Tables()
-    landed = tables.landed(known, pipelines)
+    landed = tables.landed(this, known, pipelines)
     forgotten = disk_state.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)

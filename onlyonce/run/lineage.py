@@ -103,13 +103,13 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
     ready to be withdrawn; always where the new life takes all rows out of the target."""
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
-        staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, driver.lineage, row.batch_id)]
+        staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
             continue
         for one in left:
-            if one.table is not None and not withdraw.is_written(one, driver.lineage, row.batch_id):
-                withdraw.take_all(one.table, f"{driver.lineage}/{one.sink}", row.batch_id)
+            if one.table is not None and not withdraw.is_written(one, row.batch_id):
+                withdraw.take_all(one.table, one.app_id, row.batch_id)
 
 
 def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:

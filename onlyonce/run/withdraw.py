@@ -30,6 +30,7 @@ from onlyonce.commitlog import authorities, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.beside import beside, is_ours
@@ -41,11 +42,12 @@ WRITTEN_OVER = ("upsert", "history", "FileSink(")
 
 @dataclass(frozen=True)
 class Left:
-    """Rows of a batch that one sink may hold."""
+    """Rows of a batch that one sink may hold. `app_id`: their transaction id if they are in a Delta table."""
 
     sink: str
     write: str
     table: Location | None
+    app_id: str
 
     @property
     def must_stay(self) -> bool:
@@ -67,13 +69,14 @@ def by_units(
 ) -> list[Left]:
     """The same by the units that were found, as rows of the query `of_batch`."""
     declared = _declared(connection, lineage, instance, query, batch_id)
-    with_rows = (unit for unit in there if unit.rows and unit.kind != "plain")
-    return list({unit.sink: _left(instance, unit, declared) for unit in with_rows}.values())
+    with_rows = {unit.sink: unit for unit in there if unit.rows and unit.kind != "plain"}
+    platform = authorities.identity(connection)
+    return [_left(instance, unit, declared, owner.app_id(platform, lineage, sink)) for sink, unit in with_rows.items()]
 
 
-def is_written(one: Left, lineage: str, batch_id: int) -> bool:
+def is_written(one: Left, batch_id: int) -> bool:
     """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
-    return one.table is None or holds(one.table, f"{lineage}/{one.sink}", batch_id)
+    return one.table is None or holds(one.table, one.app_id, batch_id)
 
 
 def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
@@ -159,9 +162,9 @@ def _declared(connection: Connection, lineage: str, instance: str, query: str, b
     return dict(rows[0].parts.get("outputs", {})) if rows else {}
 
 
-def _left(instance: str, unit: Any, declared: dict[str, Any]) -> Left:
+def _left(instance: str, unit: Any, declared: dict[str, Any], app_id: str) -> Left:
     told = declared.get(unit.sink, {"write": "", "target": ""})
     kind, _, where = told["target"].partition(":")
     _, at, number = instance.partition("@")
     table = settings.table_location(where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
-    return Left(unit.sink, told["write"], table)
+    return Left(unit.sink, told["write"], table, app_id)

@@ -26,7 +26,10 @@ def ended(error: BaseException) -> OnlyonceError:
 
 def run(main: Callable[[list[str]], Report]) -> None:
     """Run an application with this process's arguments, to its end."""
+    from onlyonce.database import formats  # the command line imports this module, and no database
+
     try:
+        formats.check_home()
         found = main(sys.argv[1:])
     except SystemExit as end:
         sys.exit(unexpected.exit_code(end.code))  # type: ignore[arg-type]

@@ -1,18 +1,23 @@
 """Claims an output's target before its table is made, and notices if somebody has deleted the table. PROTOCOL.md, 1.
 
-Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output, and for a deleted table;
-Retryable while its database is away. Not promised: anything about sinks to which rows are sent.
+The log knows the targets of this platform. What another platform has written is known by the note in the table itself (`model.sinks.owner`).
+
+Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a deleted table;
+Retryable while its database is away. Not promised: anything about sinks to which rows are sent. Files have no note: a final name that
+is taken stops their output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from deltalake.exceptions import DeltaError
 from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities
+from onlyonce.commitlog.operate import dropping
 from onlyonce.commitlog.sinks import targets
 from onlyonce.context.run_context import RunContext
 from onlyonce.database import mysql
@@ -21,7 +26,8 @@ from onlyonce.declare import target_identity
 from onlyonce.declare.pipeline import Output, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import TABLES, Place
-from onlyonce.storage import delta
+from onlyonce.model.sinks import owner
+from onlyonce.storage import delta, opening
 
 
 @contextmanager
@@ -41,8 +47,10 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
             hint="put it back from a copy; or make it again from `events`: take the output out of the declaration, "
             f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again",
         )
+    owner.refuse_other(_note(place), context.platform, output.name, place.where)
     yield
     if made is None:
+        _put_note(place, owner.note(context.platform))
         run(context.database, lambda conn: targets.made(conn, context.instance, output.name))
 
 
@@ -70,4 +78,36 @@ def _is_there(place: Place) -> bool:
         [(there,)] = cursor.fetchall()
         return bool(there)
 
-    return run(Database(authorities.url_of(place.variable)), look)
+    return run(_at(place), look)
+
+
+def _note(place: Place) -> str | None:
+    """Return what a table says of itself: its property in Delta, its comment in a database. None if there is neither table nor note."""
+    if place.kind == "delta":
+        at = settings.table_location(place.where)
+        return opening.table(at).metadata().configuration.get(owner.PROPERTY) if delta.exists(at) else None
+    if place.kind == "postgres":
+        schema, table = place.where.split(".", 1)
+        return run(_at(place), lambda connection: dropping.note_of(connection, schema, table))
+    if place.kind == "mysql":
+        there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
+        return there[0].note if there else None
+    return None  # an Iceberg table names its owner by `iceberg.owners`; files have no note
+
+
+def _put_note(place: Place, note: str) -> None:
+    """Put the note into a table that has none. A comment of a team stays; so does a table that this account or library can't alter."""
+    if _note(place):
+        return
+    if place.kind == "delta":
+        with suppress(DeltaError):  # a feature that deltalake does not write: its transaction ids are this platform's all the same
+            opening.set_property(settings.table_location(place.where), owner.PROPERTY, note)
+    elif place.kind == "postgres":
+        schema, table = place.where.split(".", 1)
+        run(_at(place), lambda connection: dropping.put_note(connection, schema, table, note))
+    elif place.kind == "mysql":
+        run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
+
+
+def _at(place: Place) -> Database:
+    return Database(authorities.url_of(place.variable))

@@ -30,6 +30,11 @@ def make(at: Location, schema: str, partition_by: Sequence[str], properties: Map
         table(at)  # raises where there is none
 
 
+def set_property(at: Location, key: str, value: str) -> None:
+    """Set a property of a table that Delta itself does not know. Raises DeltaError for a table that deltalake can't change."""
+    table(at).alter.set_table_properties({key: value}, raise_if_not_exists=False)
+
+
 def add_columns(at: Location, schema: str) -> None:
     """Add columns at the end of a table. Raises DeltaError, also where another adds them just now."""
     table(at).alter.add_columns(list(Schema.from_json(schema).fields))

@@ -63,7 +63,7 @@ class IcebergAppend(OfLog):
         """As the driver does it: a task for each piece of rows, then one commit."""
         with catalogs.opened(CATALOG) as found:
             table = catalogs.table(found, self.place, self.output)
-            self.put(table, Batched(self.unit(batch), self.driver.epoch, content_of(rows)), lambda there: self.files(there, rows, cut))
+            self.put(table, Batched(self.unit(batch), self.driver.lineage, self.driver.epoch, content_of(rows)), lambda there: self.files(there, rows, cut))
 
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
         """One unit."""

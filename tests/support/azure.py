@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import os
@@ -69,13 +70,17 @@ def _program() -> Path:
         pytest.skip("there is no Node with npm on this machine: the tests of Azure run against azurite, which is a program of it")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
     folder = cache / f"azurite-{VERSION}"
-    if not folder.exists():
-        partial = cache / f".{folder.name}.{os.getpid()}"
-        done = subprocess.run(
-            [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(partial), f"azurite@{VERSION}"],
-            capture_output=True, text=True, timeout=TIMEOUT,
-        )  # fmt: skip
-        if done.returncode:
-            pytest.skip(f"azurite could not be fetched by npm: {done.stderr[-500:]}")
-        partial.replace(folder)
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # The workers of pytest share the cache: one installs, the others wait for it.
+        if not folder.exists():
+            partial = cache / f".{folder.name}"
+            shutil.rmtree(partial, ignore_errors=True)
+            done = subprocess.run(
+                [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(partial), f"azurite@{VERSION}"],
+                capture_output=True, text=True, timeout=TIMEOUT,
+            )  # fmt: skip
+            if done.returncode:
+                pytest.skip(f"azurite could not be fetched by npm: {done.stderr[-500:]}")
+            partial.replace(folder)
     return folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"

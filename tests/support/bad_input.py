@@ -23,7 +23,7 @@ NO_DOUBLE = "column weight is no double: "
 TWICE = "the field id twice"
 NOT_UTF8 = "not UTF-8"
 HALF = "half of a surrogate pair"
-NUL = "the sign U+0000"
+NUL = "the NUL character"
 TOO_LARGE = "bytes, and max_record_bytes is"
 
 

@@ -38,8 +38,9 @@ class JobOperator(BaseOperator):
     def execute(self, context: Any) -> None:
         """Run the job and log its report. Raises what the job raises, AirflowFailException for what is refused."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
-        job = importlib.import_module(f"onlyonce.{self.module}")
+        job, formats = (importlib.import_module(f"onlyonce.{name}") for name in (self.module, "database.formats"))
         with refusals_are_final(self.log), within({**secret_variables(), **self.declarations.variables()}):
+            formats.check_home()
             report = getattr(job, self.entry)(self.arguments(context))
         tell(report, self.log)
 

@@ -158,6 +158,16 @@ def note_of(connection: Connection, schema: str, table: str) -> str | None:
     return found[0] if found else None
 
 
+def put_note(connection: Connection, schema: str, table: str, note: str) -> None:
+    """Set the comment of a table. Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it."""
+    name = f'"{schema}"."{table}"'
+    cursor = connection.connection.cursor()
+    cursor.execute("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)", (name,))
+    if cursor.fetchone() == (True,):
+        statement = identifiers.SQL("COMMENT ON TABLE {} IS {}")
+        cursor.execute(statement.format(identifiers.Identifier(schema, table), identifiers.Literal(note)))
+
+
 def refuse_left(connection: Connection, instance: str, places: list[str]) -> None:
     """A run writes to no place of a dropped pipeline. Raises Refused with the way out."""
     rows = ask(connection, "drop", "unsettled", instance=instance, places=places)

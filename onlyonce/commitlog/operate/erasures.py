@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Erasure:
     lines   how many lines of input files were found
     ids     the record ids that are to be forgotten too, packed
     left    what can't be erased, by name
+    without_line  how many of the records had no line that was found
     """
 
     number: int
@@ -41,6 +42,7 @@ class Erasure:
     lines: int
     ids: bytes | None = None
     left: list[str] = field(default_factory=list)
+    without_line: int = 0
 
     @property
     def removal(self) -> Removal:
@@ -61,7 +63,7 @@ def begun(connection: Connection, instance: str, condition: Condition) -> Erasur
             hint="run `onlyonce forget` with that one's condition again, which finishes it; then this one",
         )
     spans = {output: [(start, stop) for start, stop in some] for output, some in row.todo["spans"].items()}
-    return Erasure(row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), list(row.left_alone))
+    return Erasure(row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), list(row.left_alone), row.todo["without_line"])
 
 
 def begin(
@@ -88,10 +90,10 @@ def begin(
     do(
         connection, "erasures", "begin",
         instance=instance, number=number, columns=condition.columns, salt=salt, fingerprint=condition.fingerprint(salt),
-        asked_by=by, ids_too=found.ids is not None, todo=json.dumps({"spans": found.spans, "lines": found.lines}),
+        asked_by=by, ids_too=found.ids is not None, todo=json.dumps({"spans": found.spans, "lines": found.lines, "without_line": found.without_line}),
         ids=found.ids, left_alone=found.left,
     )  # fmt: skip
-    return Erasure(number, found.upto, found.spans, found.lines, found.ids, found.left)
+    return replace(found, number=number)
 
 
 def end(connection: Connection, instance: str, erasure: Erasure, version: int) -> None:
@@ -125,8 +127,7 @@ def settled(connection: Connection, instance: str) -> list[Settled]:
 
 def outbox(connection: Connection, instance: str, condition: Condition) -> list[Any]:
     """The rows of the outbox whose payload has these columns with these values."""
-    text = max(condition.values.values(), key=len)
-    rows = ask(connection, "erasures", "outbox", instance=instance, text=text)
+    rows = ask(connection, "erasures", "outbox", instance=instance, text=condition.longest)
     return [row for row in rows if condition.fits_line(row.payload, None)]
 
 

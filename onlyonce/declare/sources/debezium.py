@@ -11,8 +11,8 @@ from onlyonce.model.errors import Refused
 if TYPE_CHECKING:
     from onlyonce.declare.pipeline import Pipeline
 
-CONNECTORS = ("postgresql", "mysql", "mariadb")
-"""Whose positions are known."""
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes by default for a value that did not change and that PostgreSQL stores out of line (TOAST)."""
 
 
 @declaration
@@ -27,6 +27,8 @@ class Debezium:
     position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two changes of a row the
               later one has the greater text. The snapshot's rows are before all changes at the same place. It is part of the record id
     time      the declared column, a timestamp, that gets when the database made the change. It is the event time
+    unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not change. The value before
+              the change is taken, and a change without that is `invalid`
 
     A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table, a message of the log,
     another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id that the registry does not know.
@@ -36,8 +38,11 @@ class Debezium:
     op: str = "op"
     position: str = "position"
     time: str = "changed_at"
+    unavailable: str = PLACEHOLDER
 
     def __post_init__(self) -> None:
+        if not self.unavailable:
+            raise Refused("Debezium: unavailable=''", hint="the connector's unavailable.value.placeholder; leave it out for its default")
         if self.format is not None and not isinstance(self.format, Avro):
             raise Refused(f"Debezium: format={self.format!r}", hint="Avro(registry=…) for an envelope in Avro; leave it out for JSON")
 

@@ -5,29 +5,36 @@ Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.values import conversions
+from onlyonce.model.values import conversions, line_values
+from onlyonce.model.values.conversions import Cell, Unfit
 
 COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte")
 """The types of columns whose values have one text, in `events` as in a line of input."""
 PART = re.compile(r"\s*`?([A-Za-z_]\w*)`?\s*=\s*(?:'((?:[^']|'')*)'|([+-]?\d+))\s*")
 AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+JSON_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
+PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\]}}]+))", re.DOTALL)
+"""A field and its value in a line that is no JSON; the last string may have no end."""
+ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|.)', re.DOTALL)
+ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Values by column, as texts: a record is meant if it has them all."""
+    """Values by column, as strings: a record is meant if it has them all. `kinds` has the declared types of these columns."""
 
     values: Mapping[str, str]
+    kinds: Mapping[str, str]
 
     @property
     def columns(self) -> list[str]:
@@ -39,26 +46,68 @@ class Condition:
         return hmac.new(salt.encode(), json.dumps(sorted(self.values.items())).encode(), hashlib.sha256).hexdigest()
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record, with values as JSON has them, is meant."""
-        return all(name in record and conversions.text(record[name]) == value for name, value in self.values.items())
+        """Return whether a record is meant. Its values are as a line has them, before the conversion table."""
+        return all(self._is(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
-        """Whether a line of input is meant: of JSON, or with `columns` of CSV. A line that can't be parsed is, if it gives the columns these values."""
-        if columns is not None:
-            fields = next(csv.reader([line]), [])
-            if len(fields) == len(columns):
-                return self.fits(dict(zip(columns, fields, strict=True)))
-            return all(value in fields for value in self.values.values())
+        """Return whether a line is meant: of JSON, or with `columns` of CSV. An invalid line is meant if it gives the columns these values."""
+        line = line.removeprefix(BYTE_ORDER_MARK)
         try:
-            found = conversions.parsed(line)
-        except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return self.fits(found)
-        return all(
-            re.search(rf'"{re.escape(name)}"\s*:\s*"?{re.escape(value)}(?![\w-])', line)
-            for name, value in self.values.items()
-        )
+            if columns is None:
+                return self.fits(line_values.json_object(line))
+            cells = line_values.csv_cells(line)
+            if len(cells) == len(columns):
+                return self.fits(dict(zip(columns, cells, strict=True)))
+        except line_values.Invalid:
+            pass
+        pairs = list(_json_pairs(line)) if columns is None else [(name, cell) for name in self.values for cell in _csv_parts(line)]
+        return all(any(name == wanted and self._is(name, given) for name, given in pairs) for wanted in self.values)
+
+    def may_be_in(self, line: bytes, layout: str | None) -> bool:
+        """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
+        JSON object or array, which is compared without its white space."""
+        longest = self.longest.encode()
+        return longest in line or (b'"' if layout == "csv" else b"\\") in line
+
+    @property
+    def longest(self) -> str:
+        """Return the longest value that a line without escapes has as it is; empty if there is none."""
+        return max((value for value in self.values.values() if value[:1] not in ("{", "[")), key=len, default="")
+
+    def _is(self, name: str, given: Any) -> bool:
+        """Return whether a given value is the asked one, as it is written or by the conversion table."""
+        if given is None:
+            return False
+        written = conversions.text(given)
+        if written == self.values[name]:
+            return True
+        try:
+            found = conversions.of_type(self.kinds[name])(Cell(written.strip(" ")), []) if self.kinds[name] != "string" else written
+        except Unfit:
+            return False
+        return str(found) == self.values[name]
+
+
+def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a line that is no JSON, with their values, at any depth."""
+    for name, string, bare in PAIR.findall(line):
+        yield _unescaped(name), _unescaped(string) if string else bare
+
+
+def _unescaped(string: str) -> str:
+    """Return what a JSON string says, also one without an end, or with an escape that JSON does not have."""
+    inner = string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:]
+    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), inner)
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _csv_parts(line: str) -> Iterator[Cell]:
+    """Yield whatever may be a value of a line that is no CSV of the declared columns: with quotes, or between two commas."""
+    for quoted in re.findall(r'"((?:[^"]|"")*+)(?:"|\Z)', line):
+        yield Cell(quoted.replace('""', '"'))
+    for one in line.split(","):
+        yield Cell(one)
+        yield Cell(one.strip(' "').replace('""', '"'))
 
 
 def read(text: str, types: Mapping[str, str]) -> Condition:
@@ -74,7 +123,7 @@ def read(text: str, types: Mapping[str, str]) -> Condition:
         if types[name] not in COMPARED or name in values:
             raise _refused(f"{name!r} is a {types[name]}, or given twice", types)
         values[name] = found[2].replace("''", "'") if found[2] is not None else str(int(found[3]))
-    return Condition(values)
+    return Condition(values, {name: types[name] for name in values})
 
 
 def _refused(what: str, types: Mapping[str, str]) -> Refused:

@@ -26,8 +26,10 @@ FIELD = re.compile(r'"((?:[^"]|"")*+)"(,|\Z)|([^",]*+)(,|\Z)')
 NO_OBJECT = "the line is no JSON object of the declared types"
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
-NUL = "a text holds the sign U+0000, which PostgreSQL can't store"
-HALF = "half of a surrogate pair, which is no sign"
+NUL = "a string has the NUL character, which PostgreSQL can't store"
+NOT_UTF8 = "the line is not UTF-8"
+"""How the reason begins of a line that `events` has in hexadecimal."""
+HALF = "half of a surrogate pair, which is no character"
 
 
 class Row(NamedTuple):
@@ -56,9 +58,9 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
 
     def read(line: str) -> Row:
         try:
-            found = json_object(line)
-            more: More = [name for name in found if name not in names]
-            with _deep(line):
+            with deep(line):
+                found = _checked(line)
+                more: More = [name for name in found if name not in names]
                 values = _converted(columns, [found.get(column.name) for column in columns], more)
             return Row(values, None, bool(more))
         except Invalid as wrong:
@@ -83,14 +85,24 @@ def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for anything else."""
+    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for a line that is no record."""
+    with deep(line):
+        return _checked(line)
+
+
+def _checked(line: str) -> dict[str, Any]:
+    found = decoded(line)
+    if "\\u" in line:
+        check_strings(found)
+    return found
+
+
+def decoded(line: str) -> dict[str, Any]:
+    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for anything else. Call it within `deep`."""
     if not line.strip(SPACE):
         raise Invalid(BLANK)
     try:
-        with _deep(line):
-            found = DECODER.decode(line)
-            if "\\u" in line:
-                _check_strings(found)
+        found = DECODER.decode(line)
     except json.JSONDecodeError as error:
         # A number or an array with something behind it is no object either.
         whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
@@ -115,7 +127,7 @@ def csv_cells(line: str) -> list[Cell | None]:
         if field is None:
             even = line.count('"') % 2 == 0
             raise Invalid(
-                "a quote stands within a value, or text beside a quoted value"
+                "a quote is within a value, or other characters follow a quoted value"
                 if even
                 else "a quote is open at the end of the line; a record is one line"
             )
@@ -166,12 +178,13 @@ def _no_number(name: str) -> Any:
 DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=_no_number)
 
 
-def _check_strings(found: Any) -> None:
+def check_strings(found: Any) -> None:
+    """Raise Invalid if a string within holds what PostgreSQL or UTF-8 can't store. An escape must have written it."""
     for each in _strings(found):
         if "\0" in each:
             raise Invalid(NUL)
         if SURROGATE.search(each):
-            raise Invalid(f"a text holds {HALF}")
+            raise Invalid(f"a string has {HALF}")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -187,7 +200,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 @contextmanager
-def _deep(line: str) -> Iterator[None]:
+def deep(line: str) -> Iterator[None]:
     """Let Python's decoder go as deep as the line is nested. Raise Invalid if that is too deep: else it would depend on who calls."""
     if line.count("[") + line.count("{") <= SHALLOW:
         yield

@@ -38,7 +38,7 @@ def _told(connection: Connection, pipeline: Pipeline, ran: Ran, begun_anew: Cont
     there = [*units.of_batch(connection, ran.lineage, begun), *authorities.look(connection, ran.lineage, begun)]
     if ran.query in begun_anew:
         left = withdraw.by_units(connection, ran.lineage, pipeline.name, ran.query, begun, there)
-        seen = {one.sink for one in left if one.must_stay and withdraw.is_written(one, ran.lineage, begun)}
+        seen = {one.sink for one in left if one.must_stay and withdraw.is_written(one, begun)}
         there = [unit for unit in there if unit.sink in seen]
     if not there:
         return None

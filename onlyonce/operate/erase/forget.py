@@ -42,7 +42,12 @@ from onlyonce.operate.erase import in_use, input_files, input_objects, records, 
 from onlyonce.operate.erase.in_use import Found
 from onlyonce.storage import delta, stores
 
+WITHOUT_LINE = "their lines are in files that were deleted, moved or compressed; look for them there"
 OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
+
+
+WITHOUT = "records without a line"
+"""The fact of the report. If it is not 0, the exit code is 1."""
 
 
 def main(argv: list[str]) -> Report:
@@ -118,7 +123,10 @@ def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: boo
     spans = windows.again(connection, pipeline, found.records.times)
     others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
     left = [*windows.left(pipeline), *input_files.left(pipeline), *input_objects.left(found.objects), *others, OTHERS]
-    return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, left)
+    missing = found.records_without_line if input_files.in_folders(pipeline) else 0
+    if missing:
+        left.insert(0, f"{missing} of the records have no line that was found in the input files: {WITHOUT_LINE}")
+    return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, left, missing)
 
 
 def _packed(ids: list[tuple[int, int]]) -> bytes:
@@ -156,7 +164,7 @@ def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasu
     facts = {
         "pipeline": pipeline.name, "by columns": ", ".join(condition.columns),
         **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")}, "lines of input files": found.lines,
-        "rows of the outbox": len(found.outbox), "windows": sum(len(some) for some in todo.spans.values()), **_ids(todo),
+        "rows of the outbox": len(found.outbox), "windows": sum(len(some) for some in todo.spans.values()), WITHOUT: todo.without_line, **_ids(todo),
     }  # fmt: skip
     what = "would be forgotten (add --yes)" if _any(found) else "to forget: there are none"
     return Report(f"{pipeline.name}: records {what}", "dry run", facts, _stays(todo))
@@ -173,7 +181,7 @@ def _receipt(database: Database, pipeline: Pipeline, condition: Condition, done:
     return Report(
         f"{pipeline.name}: records forgotten",
         run_id,
-        {"pipeline": pipeline.name, **row, **_ids(done)},
+        {"pipeline": pipeline.name, **row, WITHOUT: done.without_line, **_ids(done)},
         _stays(done),
         warnings,
     )

@@ -33,6 +33,14 @@ class Found:
         """Lines of input files."""
         return sum(len(one.places) for one in self.files)
 
+    @property
+    def records_without_line(self) -> int:
+        """How many records of `events` have no line among the lines found. A copy in the archive is not counted twice."""
+        by_name: dict[str, int] = {}
+        for one in self.files:
+            by_name[one.path.name] = max(by_name.get(one.path.name, 0), len(one.places))
+        return max(0, sum(self.records.fates.values()) - sum(by_name.values()))
+
 
 def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise where somebody is at work with the records, or is still to take them in or send them."""

@@ -106,6 +106,11 @@ def plain(pipeline: Pipeline) -> bool:
     return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
 
 
+def in_folders(pipeline: Pipeline) -> bool:
+    """Return whether the pipeline's records are lines of files in a folder, so each record has a line."""
+    return plain(pipeline) and not inputs.in_store(pipeline)
+
+
 def _packed(path: Path) -> bool:
     return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
 
@@ -129,12 +134,12 @@ def _files(pipeline: Pipeline) -> Iterator[Path]:
 
 def places(content: IO[bytes], condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
     """The bytes [first, until) of the lines that are meant."""
-    longest = max(condition.values.values(), key=len).encode()
+    layout = None if columns is None else "csv"
     found, at = [], 0
     for line in content:
-        text = line.rstrip(b"\r\n")
-        # Most lines have not even the bytes; a letter may be written as an escape, though.
-        if (longest in text or b"\\u" in text) and condition.fits_line(text.decode("utf-8", "replace").lstrip("\ufeff"), columns):
-            found.append((at, at + len(text)))
+        ended = line.removesuffix(b"\n").removesuffix(b"\r")
+        # Most lines have neither the value nor an escape, and need no parser.
+        if condition.may_be_in(ended, layout) and condition.fits_line(ended.decode("utf-8", "replace"), columns):
+            found.append((at, at + len(ended)))
         at += len(line)
     return found

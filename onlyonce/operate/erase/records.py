@@ -23,6 +23,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
+from onlyonce.model.values import line_values
 from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting, stores
 from onlyonce.storage.removing import Cut, Gone
 
@@ -98,14 +99,19 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         there = set(condition.values) <= set(rows.column_names)
         by_column = (pc.equal(rows.column(name).cast(pa.string()), value) for name, value in condition.values.items())
         kept = reduce(pc.and_, by_column) if there else none
-        raw = rows.column("oo_raw")
+        raw, reasons = rows.column("oo_raw"), rows.column("oo_reason")
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
-            lines[at] = condition.fits_line(raw[at].as_py(), columns)
+            lines[at] = condition.fits_line(_line(raw[at].as_py(), reasons[at].as_py()), columns)
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
         return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
 
     return mask
+
+
+def _line(raw: str, reason: str) -> str:
+    """Return an invalid line as an input file has it. A line that is not UTF-8 is in `events` in hexadecimal."""
+    return bytes.fromhex(raw).decode("utf-8", "replace") if reason.startswith(line_values.NOT_UTF8) else raw
 
 
 def _cuts(path: Location, condition: Condition, gone: Gone) -> list[Cut]:
@@ -117,4 +123,4 @@ def _cuts(path: Location, condition: Condition, gone: Gone) -> list[Cut]:
 
 def _asked(path: Location, condition: Condition) -> list[str]:
     there = {one.name for one in opening.table(path).schema().fields}
-    return ["oo_raw", *(name for name in condition.values if name in there)]
+    return ["oo_raw", "oo_reason", *(name for name in condition.values if name in there)]

@@ -22,13 +22,13 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.releasing import Kind, RowSet
+from onlyonce.model.values import line_values
 from onlyonce.outputs import results
 from onlyonce.session import encoding
 from onlyonce.session.names import quoted
 from onlyonce.sources.files import regular_file
 from onlyonce.sources.parse import parse
 
-NOT_UTF8 = "the line is not UTF-8"
 PATTERN = set("{}[]*?\\")
 AS_IT_IS = {
     "__globPaths__": "false",
@@ -113,7 +113,7 @@ def _check_file(pipeline: Pipeline, path: str) -> None:
 
 def _as_it_came() -> Column:
     bytes_again = F.unhex("oo_raw").cast("string")
-    return F.when(F.startswith("oo_reason", F.lit(NOT_UTF8)), bytes_again).otherwise(F.col("oo_raw"))
+    return F.when(F.startswith("oo_reason", F.lit(line_values.NOT_UTF8)), bytes_again).otherwise(F.col("oo_raw"))
 
 
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:

@@ -25,6 +25,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, witness
@@ -79,7 +80,7 @@ class DeltaWriter:
         delta_deletes.refuse_as_target(self.path, self._output)
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
-        delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {})
+        delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {owner.PROPERTY: owner.note(self._context.platform)})
         delta_features.refuse(opening.table(self.path), self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
         columns.fit(self.path, full, f"output {self._output.name}")
         delta_table.check_remembers(self.path, self._output.name)
@@ -169,7 +170,7 @@ class DeltaWriter:
         return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(unit), self._query.driver.epoch, meant)
 
     def _app_id(self, plan: Plan) -> str:
-        return f"{plan.lineage}/{self._output.name}"
+        return owner.app_id(self._context.platform, plan.lineage, self._output.name)
 
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")

@@ -26,13 +26,14 @@ class Batched:
     """What is meant by one batch of one output, and by which driver."""
 
     unit: UnitId
+    writer: str
     epoch: int
     content: Content
     replayed: bool = True
 
     def commit(self, content: str) -> commits.Commit:
         """Its commit, of rows of that content."""
-        return commits.Commit(self.unit.lineage, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content)
+        return commits.Commit(self.writer, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content)
 
 
 def write(database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None) -> int | None:

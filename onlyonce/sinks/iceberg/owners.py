@@ -11,10 +11,8 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.sinks.owner import PROPERTY as OWNER
 from onlyonce.sinks.iceberg.catalogs import answering
-
-OWNER = "onlyonce.owner"
-"""The property: the platform's database, the instance and the output."""
 
 
 def claim(table: Table, owner: str) -> None:

@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog import units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Iceberg, Output, target
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
@@ -65,7 +65,7 @@ class IcebergWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has this batch."""
-        there = commits.last(self._table().metadata, commits.key(plan.lineage, self._output.name))
+        there = commits.last(self._table().metadata, commits.key(owner.writer(self._context.platform, plan.lineage), self._output.name))
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
@@ -86,8 +86,7 @@ class IcebergWriter:
 
     @cached_property
     def _owner(self) -> str:
-        platform = run(self._context.database, authorities.identity)
-        return f"{self._context.instance}/{self._output.name} of platform {platform}"
+        return f"{self._context.instance}/{self._output.name} of platform {self._context.platform}"
 
     def _table(self) -> Table:
         table = catalogs.table(self._catalog, self.place, self._output.name)
@@ -97,7 +96,7 @@ class IcebergWriter:
 
     def _batched(self, batch: Batch, content: Content) -> Batched:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        return Batched(unit, self._query.driver.epoch, content, batch.replayed)
+        return Batched(unit, owner.writer(self._context.platform, unit.lineage), self._query.driver.epoch, content, batch.replayed)
 
     def _check(self, table: Table, rows: DataFrame) -> None:
         """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take them either."""

@@ -105,7 +105,8 @@ class Ranges:
             messages = kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
         if not isinstance(source.value, Debezium):
             return messages
-        return kafka_changes.rows(messages, source.value, keyed="key" in source.registered)
+        declared = schemas.of(self.pipeline.schema).names
+        return kafka_changes.rows(messages, source.value, declared, keyed="key" in source.registered)
 
     def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
         # Of a batch that begins they are asked for twice, before its row and behind it.

@@ -21,7 +21,7 @@ from onlyonce.model.values.conversions import Cell, Unfit
 from onlyonce.model.values.line_values import Row
 
 REASON, MORE, RECORD = "reason", "more", "record"
-NOT_UTF8 = "the line is not UTF-8; its bytes are in hexadecimal"
+NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
 
 
 def reader(columns: StructType, known: Sequence[str], layout: str) -> Callable[[Column], Column]:

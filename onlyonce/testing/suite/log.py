@@ -16,6 +16,7 @@ import psycopg2
 from onlyonce import settings
 from onlyonce.commitlog import lineages
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import formats
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
 from onlyonce.model.batch import Plan
@@ -87,6 +88,7 @@ def platform(server: Server, home: Path) -> Iterator[Log]:
     log = Log(server, server.new_database())
     migrate(log.url)
     with settings.within({"ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": log.url}):
+        formats.make_home()
         yield log
     forget_connections()
     server.drop(log.name)

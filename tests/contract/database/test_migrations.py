@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from onlyonce.cli import app
 from onlyonce.database import formats
 from onlyonce.database import migrate as module
 from onlyonce.database.connect import Database, transaction
@@ -166,15 +164,3 @@ def test_every_private_table_has_a_comment(log: Log) -> None:
     )
 
     assert silent == []
-
-
-@pytest.mark.parametrize("command", [["status"], ["sql", "SELECT 1"], ["commits", "shop"], ["batches", "shop"]], ids=" ".join)
-def test_commands_that_read_refuse_another_format(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]) -> None:
-    """By the view, since the reader has no access to private tables."""
-    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
-    monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url("reader", log.name))
-    log.rows("UPDATE onlyonce_private.formats SET format = 'another'")
-    result = CliRunner().invoke(app, command)
-
-    assert result.exit_code == Refused.exit_code
-    assert f"the database has the format another, and this version needs {formats.needed()}" in " ".join(result.stderr.split())

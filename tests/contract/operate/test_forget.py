@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +11,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.cli import app
 from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
+from onlyonce.model.values import line_values
 from onlyonce.operate import audit_data, maintain
 from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase import forget, input_files, records
@@ -230,6 +234,40 @@ def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:
     erase()
 
     assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == [('{"id":"other"}',)]
+
+
+SPELLED = [f'{{"id":"{value}"}}' for value in ("o\\/neil", "o\\u002fneil", "o/neil")]
+
+
+def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Shop, tmp_path: Path) -> None:
+    """From the inbox, the outbox and the invalid rows. A receipt names how many records had no line, and the command ends with exit code 1."""
+    missing = erase().facts[forget.WITHOUT]  # both files have both lines
+    (tmp_path / "archive" / "shop" / "1.jsonl").unlink()
+    broken = [*(line[:-1] for line in SPELLED), "[" * 3000]
+    closed.drivers["receive"] = closed.log.restart(closed.drivers["receive"])
+    closed.receive(("o/neil", at(0)), *((line, "no JSON") for line in broken), (broken[2].encode().hex(), f"{line_values.NOT_UTF8}; …"))
+    for query in ("per_shop", "balance"):
+        closed.drivers[query] = closed.log.restart(closed.drivers[query])
+        closed.output(query)
+        closed.output(query)
+    closed.die()
+    file = settings.inbox("shop") / "1.jsonl"
+    file.write_text("\n".join([*broken, SPELLED[1]]) + "\n")
+    for number, line in enumerate(SPELLED):
+        closed.log.rows(
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, answered_at) "
+            "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, line,
+        )  # fmt: skip
+    before = rows(closed)
+
+    ended = CliRunner().invoke(app, ["forget", "shop", "--where", "id = 'o/neil'", "--yes", "--json"])
+
+    assert (missing, ended.exit_code) == (0, 1)
+    assert sum(before.values()) - sum(rows(closed).values()) == 5
+    assert {line.strip() for line in file.read_text().splitlines()} == {"", broken[3]}
+    assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == []
+    assert json.loads(ended.stdout)["facts"][forget.WITHOUT] == 1
+    assert "1 of the records have no line" in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
 
 
 @pytest.mark.parametrize("ids", [False, True])

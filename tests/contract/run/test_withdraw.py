@@ -10,11 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog import batches, declared, lineages, units
+from onlyonce.commitlog import authorities, batches, declared, lineages, units
 from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import run
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.run import lineage, withdraw
 from onlyonce.storage.beside import beside
@@ -46,7 +47,7 @@ class Output:
         parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
         run(log.database, lambda conn: declared.keep(conn, Declared("shop", "per_shop", "d1", parts)))
         run(log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan_of(self.driver), Frontier()))
-        self.app_id = f"{self.driver.lineage}/per_shop"
+        self.app_id = owner.app_id(run(log.database, authorities.identity), self.driver.lineage, "per_shop")
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
     def unit(self, kind: Any, rows: int) -> None:
@@ -144,7 +145,7 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
 
     assert output.left() == Counter([("batch",), ("unit",)])
     left = run(home.database, lambda conn: withdraw.left(conn, output.driver, "shop", "per_shop", 0))
-    assert [withdraw.is_written(one, output.driver.lineage, 0) for one in left] == [True]
+    assert [withdraw.is_written(one, 0) for one in left] == [True]
 
 
 def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:

@@ -9,17 +9,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from onlyonce import settings
+from onlyonce.commitlog import authorities
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, Sink
+from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, Sink
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
+from onlyonce.model.sinks import owner
 from onlyonce.operate import drop
 from onlyonce.sinks import own_target
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP
+from tests.support.mariadb import MariaDB
+from tests.support.shared_server import SharedServer
 
 __all__ = ["shared"]
 ELSEWHERE = "TEST_SECOND_NAME"
@@ -50,6 +56,8 @@ def make(log: Log, sink: Sink) -> None:
         log.rows(
             f'CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE IF NOT EXISTS {schema}."{sink.table[len(schema) + 1 :]}" ()'
         )
+    elif isinstance(sink, MySQL):
+        run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {sink.table} (n INT)"))
 
 
 def spellings(log: Log) -> list[tuple[Sink, Sink]]:
@@ -169,3 +177,57 @@ def test_a_table_that_was_deleted_is_not_made_again_without_a_word(platform: Log
 
     assert "onlyonce drop mill --output all --tables" in refused.value.hint
     claim(platform, "mill", Delta(path="gone/other"))
+
+
+@pytest.fixture
+def later(platform: Log, server: SharedServer, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A second platform, with a database of its own. Its results go where those of the first go: one home, one PostgreSQL, one MySQL."""
+    monkeypatch.setenv("TEST_RESULTS", platform.url)
+    monkeypatch.setenv("TEST_MYSQL", mariadb.url(mariadb.new_database()))
+    return Log(server, server.new_migrated())
+
+
+RESULTS = [Delta(path="results/all"), Postgres(table="results.all", connection="TEST_RESULTS"), MySQL(table="all_results", connection="TEST_MYSQL")]
+
+
+@pytest.mark.parametrize("sink", RESULTS, ids=lambda sink: type(sink).__name__)
+def test_results_of_another_platform_are_refused_by_name(platform: Log, later: Log, sink: Any) -> None:
+    """The table says whose it is. Without its note another platform may write there, and the first one no more."""
+    claim(platform, "mill", sink)
+    platform.rows("TRUNCATE onlyonce_private.targets")
+    claim(platform, "mill", sink)
+
+    with pytest.raises(Refused, match="holds the results of another platform") as refused:
+        claim(later, "mill", sink)
+    if isinstance(sink, Delta):
+        DeltaTable(str(settings.tables_dir() / "results" / "all")).alter.set_table_properties({owner.PROPERTY: ""}, raise_if_not_exists=False)
+    else:
+        statement = "COMMENT ON TABLE results.all IS NULL" if isinstance(sink, Postgres) else "ALTER TABLE all_results COMMENT ''"
+        run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
+    claim(later, "mill", sink)
+
+    assert str(sink.path if isinstance(sink, Delta) else sink.table) in refused.value.what
+    with pytest.raises(Refused, match="holds the results of another platform"):
+        claim(platform, "mill", sink)
+
+
+@pytest.mark.parametrize("sink", RESULTS[1:], ids=lambda sink: type(sink).__name__)
+def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any) -> None:
+    """It is no note, so another platform is not refused for it."""
+    make(platform, sink)
+    statement = "COMMENT ON TABLE results.all IS 'ours'" if isinstance(sink, Postgres) else "ALTER TABLE all_results COMMENT 'ours'"
+    run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
+    claim(platform, "team", sink)
+    claim(later, "team", sink)
+
+    assert own_target._note(Place(sink.target("team/all"))) == "ours"
+
+
+def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:
+    """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one a repetition."""
+    ids = [owner.app_id(run(log.database, authorities.identity), "shop/per_shop/1", "per_shop") for log in (platform, later)]
+    mine = CommitProperties(app_transactions=[Transaction(ids[0], 7)])
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": [1]}), commit_properties=mine)
+    table = DeltaTable(str(tmp_path / "table"))
+
+    assert [table.transaction_version(one) for one in ids] == [7, None]

@@ -7,9 +7,37 @@ from tests.mutants.cases.paths import (
     LOST,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Delete, Replace
+from tests.mutants.operators import Delete, Never, Replace
 
 MUTANTS = (
+    Mutant(
+        "format-1-session-in-any-format",
+        "a session opens in a database of another format",
+        "onlyonce/database/connect.py",
+        Never("_new_engine", "not (database.any_format or database.of_task)"),
+        tests=("tests/contract/database/test_other_format.py::test_no_session_opens_in_a_database_of_another_format",),
+    ),
+    Mutant(
+        "format-1-command-in-any-format",
+        "a command asks neither the home nor the database for its format",
+        "onlyonce/cli/shell.py",
+        Never("PlatformGroup.resolve_command", 'not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args})'),
+        tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
+    ),
+    Mutant(
+        "format-1-bare-home",
+        "a home with data and without the file of its format passes for a new one",
+        "onlyonce/database/formats.py",
+        Never("of_home", "any((home / name).exists() for name in STATE)"),
+        tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
+    ),
+    Mutant(
+        "format-1-job-in-any-home",
+        "a job does not ask the home for its format",
+        "onlyonce/job_main.py",
+        Delete("run", "formats.check_home()"),
+        tests=("tests/contract/database/test_other_format.py::test_job_refuses_a_home_of_another_format[onlyonce.operate.audit]",),
+    ),
     Mutant(
         "errors-swallowed",
         "a COMMIT that failed counts as done",

@@ -6,6 +6,7 @@ from tests.mutants.cases.paths import (
     BATCHES,
     CONVERSIONS,
     DELIVER,
+    ENVELOPES,
     FILES,
     IN_BATCHES,
     INTERLEAVINGS,
@@ -22,6 +23,13 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
+    Mutant(
+        "format-1-one-name-on-two-platforms",
+        "what a sink stores under a lineage's name does not say on which platform",
+        "onlyonce/model/sinks/owner.py",
+        Replace("writer", 'f"{platform}/{lineage}"', "lineage"),
+        tests=(TARGETS + "test_two_platforms_share_no_transaction_id",),
+    ),
     Mutant(
         "naive-ids",
         "a unit's id is (batch, sink, partition), without its lineage",
@@ -416,7 +424,7 @@ MUTANTS = (
         "values-1-first-object-only",
         "what follows the first object of a line is forgotten",
         "onlyonce/model/values/line_values.py",
-        Replace("json_object", "DECODER.decode(line)", "DECODER.raw_decode(line.lstrip(SPACE))[0]"),
+        Replace("decoded", "DECODER.decode(line)", "DECODER.raw_decode(line.lstrip(SPACE))[0]"),
         tests=(LINE_VALUES + "test_more_than_one_object_is_invalid",),
     ),
     Mutant(
@@ -453,5 +461,23 @@ MUTANTS = (
         "onlyonce/model/values/conversions.py",
         Never("floating", "abs(int(value)) > bound"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-18-placeholder-as-a-value",
+        "Debezium's placeholder for a value that did not change is read as the value",
+        "onlyonce/model/values/envelopes.py",
+        Always("_available", "not _is_unavailable(value, placeholder)"),
+        tests=(
+            ENVELOPES + "test_an_unchanged_value_is_taken_from_before",
+            ENVELOPES + "test_a_change_without_its_value_is_invalid",
+        ),
+    ),
+    Mutant(
+        "values-18-numbers-rewritten",
+        "a number in a change of a database is what a double has of it",
+        "onlyonce/model/values/envelopes.py",
+        Replace("_change", "conversions.text(row)", "json.dumps(json.loads(conversions.text(row)))"),
+        Replace("", "import base64", "import base64, json"),
+        tests=(ENVELOPES + "test_a_row_keeps_its_characters",),
     ),
 )

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Replace
+from tests.mutants.operators import Never, Replace
+
+FOUND = "tests/unit/model/operate/test_model_erasing.py::"
+FORGET = "tests/contract/operate/test_forget.py::"
 
 MUTANTS = (
+    Mutant(
+        "security-erasure-2-raw-bytes",
+        "an erasure finds a line only if it has the value's own bytes",
+        "onlyonce/model/operate/erasing.py",
+        Never("Condition.may_be_in", '(b\'"\' if layout == "csv" else b"\\\\") in line'),
+        tests=(f"{FOUND}test_every_spelling_of_a_value_is_found_in_json", f"{FOUND}test_every_spelling_of_a_value_is_found_in_csv"),
+    ),
+    Mutant(
+        "security-erasure-2-silent",
+        "an erasure does not report a record whose line it did not find",
+        "onlyonce/operate/erase/in_use.py",
+        Replace("Found.records_without_line", "max(0, sum(self.records.fates.values()) - sum(by_name.values()))", "0"),
+        tests=(f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",),
+    ),
+    Mutant(
+        "security-erasure-3-deep-lines",
+        "an erasure parses a line of any depth",
+        "onlyonce/model/operate/erasing.py",
+        Replace("Condition.fits_line", "line_values.json_object(line)", "line_values.DECODER.decode(line)"),
+        tests=(f"{FOUND}test_no_line_makes_the_search_fail",),
+    ),
     Mutant(
         "security-6-any-dag",
         "Airflow's page shows every pipeline to every user",

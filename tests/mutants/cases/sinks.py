@@ -392,6 +392,20 @@ MUTANTS = (
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
+        "format-1-no-note",
+        "a result table does not say which platform writes it",
+        "onlyonce/sinks/own_target.py",
+        Delete("claimed", "_put_note(place, owner.note(context.platform))"),
+        tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name",),
+    ),
+    Mutant(
+        "format-1-teams-comment-overwritten",
+        "the note takes the place of a team's own comment on its table",
+        "onlyonce/sinks/own_target.py",
+        Never("_put_note", "_note(place)"),
+        tests=(TARGETS + "test_a_teams_comment_on_its_table_stays",),
+    ),
+    Mutant(
         "upsert-by-date",
         "an upsert looks into files of the dates of its rows alone, whatever the keys",
         "onlyonce/sinks/delta/sink_delta.py",

@@ -380,9 +380,8 @@ MUTANTS = (
     Mutant(
         "change-at-the-snapshot",
         "a change at the place of the snapshot is as new as the snapshot's row",
-        "onlyonce/sources/kafka/kafka_changes.py",
-        Replace("_change", 'F.when(op == "r", F.lit("0")).otherwise', "F.lit"),
-        Replace("_change", 'F.lit("1")', '"1"'),
+        "onlyonce/model/values/envelopes.py",
+        Replace("_change", "int(op != 'r')", "1"),
         tests=("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
         spark=True,
     ),

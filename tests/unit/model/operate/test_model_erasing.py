@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
+import struct
+
 import pytest
 
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import erasing
+from onlyonce.operate.erase import input_files
 
 TYPES = {"user": "string", "number": "bigint", "at": "timestamp", "id": "string"}
 
@@ -69,3 +74,62 @@ def test_a_line_of_csv_is_meant_by_its_columns() -> None:
     assert condition.fits_line('a,"u,1"', columns)
     assert not condition.fits_line('"u,1",a', columns)
     assert condition.fits_line('"u,1",a,b', columns)
+
+
+WHO = 'o/b"c\\d\té😀'
+SPELLINGS = (
+    json.dumps(WHO),
+    json.dumps(WHO, ensure_ascii=False),
+    json.dumps(WHO).replace("/", "\\/"),
+    '"' + "".join(f"\\u{unit:04X}" for unit in struct.unpack(f"<{len(WHO) + 1}H", WHO.encode("utf-16-le"))) + '"',
+)
+DEEP = '{"x":' + "[" * 3000
+WIDE = "x" * 200_000
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("line", ['{{"user":{}}}', '\ufeff {{"\\u0075ser" : {} ,"x":1}}\r', '{{"user":{},', '{{"user":"a","user":{}}}'])
+def test_every_spelling_of_a_value_is_found_in_json(line: str, spelling: str) -> None:
+    """Also in a line that is no JSON object, and with the field's name in escapes."""
+    assert _lines_found(erasing.Condition({"user": WHO}, TYPES), None, line.format(spelling)) == 1
+
+
+@pytest.mark.parametrize("line", ['{},"o/b""c\\d\té😀"', '{},"o/b""c\\d\té😀",more', '"{}"x,"o/b""c\\d\té😀"', '{},"o/b""c\\d\té😀'])
+@pytest.mark.parametrize("before", ["", "a", WIDE])
+def test_every_spelling_of_a_value_is_found_in_csv(line: str, before: str) -> None:
+    """Also in a line that has other columns, or a quote in the wrong place, or a value of any length."""
+    assert _lines_found(erasing.Condition({"user": WHO}, TYPES), ["id", "user"], line.format(before)) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("number = 0", '{"number":-0}'),
+        ("user = '[1,2]'", '{"user":[1, 2]}'),
+        ("user = '{\"a\":\"é\"}'", '{"user":{"a" : "\\u00e9"}}'),
+        ("user = '1.50'", '{"user":1.50}'),
+    ],
+)
+def test_a_value_is_compared_as_events_has_it(where: str, line: str) -> None:
+    """The conversion table says what a column's value is."""
+    assert _lines_found(erasing.read(where, TYPES), None, line) == 1
+
+
+@pytest.mark.parametrize(("columns", "others"), [(None, [DEEP, DEEP + '"user":"u1"', "[" * 3000]), (["id", "user"], [WIDE, f'"{WIDE}', f"{WIDE},{WIDE},"])])
+def test_no_line_makes_the_search_fail(columns: list[str] | None, others: list[str]) -> None:
+    """Neither a deep one nor one with a long value; the lines around it are searched."""
+    mine = '{"user":"u17"}' if columns is None else "a,u17"
+
+    assert _lines_found(erasing.read("user = 'u17'", TYPES), columns, *others, mine, DEEP + ',"user":"u17"' if columns is None else f"{WIDE},u17") == 2
+
+
+def test_an_empty_value_is_not_a_missing_one() -> None:
+    """A null, a missing field and an empty CSV value are no empty string."""
+    condition = erasing.read("user = ''", TYPES)
+
+    assert _lines_found(condition, None, '{"user":""}', '{"user":null}', "{}") == 1
+    assert _lines_found(condition, ["id", "user"], 'a,""', "a,") == 1
+
+
+def _lines_found(condition: erasing.Condition, columns: list[str] | None, *lines: str) -> int:
+    return len(input_files.places(io.BytesIO("\n".join(lines).encode()), condition, columns))

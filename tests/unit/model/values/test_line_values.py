@@ -25,7 +25,7 @@ def test_more_than_one_object_is_invalid(line: str) -> None:
     ("", "blank"), (" \t\r", "blank"), ("[]", "no JSON object"), (f"[{A}]", "no JSON object"), ("{'id':1}", "no JSON object"), ('{"id":NaN}', "no JSON object"),
     ('{"id":-Infinity}', "no JSON object"), ('{"id":"a\tb"}', "no JSON object"), ('{"id":01}', "no JSON object"), ('{"id":1.}', "no JSON object"), ("{" * 100_000, "no JSON object"),
     ('{"x":' + "[" * 1000 + "]" * 1000 + "}", "no JSON object"), ('{"id":"a","id":"b"}', "the field id twice"), ('{"x":{"y":1,"\\u0079":2}}', "the field y twice"),
-    ('{"id":"\\ud800"}', "half of a surrogate"), ('{"x":["\\ude00"]}', "half of a surrogate"), ('{"\\ud83d":1}', "half of a surrogate"), ('{"x":"\\u0000"}', "U+0000"),
+    ('{"id":"\\ud800"}', "half of a surrogate"), ('{"x":["\\ude00"]}', "half of a surrogate"), ('{"\\ud83d":1}', "half of a surrogate"), ('{"x":"\\u0000"}', "the NUL character"),
     ('{"n":"7"}', "column n is no int: 7"), ('{"n":2147483648}', "column n is no int: 2147483648 (it is out of range)"), ('{"n":true,"id":1}', "column n is no int: true"),
 ])  # fmt: skip
 def test_a_line_that_is_no_record_has_its_reason(line: str, reason: str) -> None:
@@ -59,8 +59,8 @@ def test_a_csv_line_has_its_values(line: str, values: list[object]) -> None:
 
 
 @pytest.mark.parametrize(("line", "reason"), [
-    ("", "blank"), ("a", "not the 2 columns"), ("a,7,", "not the 2 columns"), ('a,"7', "a quote is open"), ('a"b",7', "a quote stands within"), ('"a"b,7', "a quote stands within"),
-    ('"a" ,7', "a quote stands within"), ("a,\0", "U+0000"), ("a,seven", "column n is no int: seven"), ("a,  ", "column n is no int"), ("a,\t7", "column n is no int"), ('a,"7.0"', "column n is no int"),
+    ("", "blank"), ("a", "not the 2 columns"), ("a,7,", "not the 2 columns"), ('a,"7', "a quote is open"), ('a"b",7', "a quote is within"), ('"a"b,7', "a quote is within"),
+    ('"a" ,7', "a quote is within"), ("a,\0", "the NUL character"), ("a,seven", "column n is no int: seven"), ("a,  ", "column n is no int"), ("a,\t7", "column n is no int"), ('a,"7.0"', "column n is no int"),
 ])  # fmt: skip
 def test_a_csv_line_that_is_no_record_has_its_reason(line: str, reason: str) -> None:
     found = CSV(line)

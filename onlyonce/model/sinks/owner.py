@@ -1,0 +1,45 @@
+"""Tell the platforms apart that write to one result table, by the id of their databases. Pure.
+
+A lineage is named after its pipeline, so a second platform has lineages of the same names. What a sink stores in a table under a lineage's
+name has the platform's id in front (`writer`). And each result table says which platform writes it (`note`).
+"""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from onlyonce.model.errors import Refused
+
+PROPERTY = "onlyonce.owner"
+"""The property of a Delta or Iceberg table that names its writer. PostgreSQL and MySQL tables have a comment."""
+
+_NOTE = re.compile(r"written by onlyonce, platform ([0-9a-f-]{36})")
+
+
+def writer(platform: UUID | None, lineage: str) -> str:
+    """Return the name under which a lineage commits to a result table. No other platform has it."""
+    return f"{platform}/{lineage}"
+
+
+def app_id(platform: UUID | None, lineage: str, output: str) -> str:
+    """Return the transaction id of an output's commits to its Delta table."""
+    return f"{writer(platform, lineage)}/{output}"
+
+
+def note(platform: UUID | None) -> str:
+    """Return what a result table says of its writer."""
+    return f"written by onlyonce, platform {platform}"
+
+
+def refuse_other(found: str | None, platform: UUID | None, output: str, place: str) -> None:
+    """Raise Refused if a table's note names another platform. A table without a note, or with a comment of a team, passes."""
+    noted = _NOTE.fullmatch(found or "")
+    if noted is None or noted[1] == str(platform):
+        return
+    raise Refused(
+        f"output {output}: {place} holds the results of another platform, whose database has the id {noted[1]}; this is {platform}",
+        data="nothing was written: this platform's rows beside the other's would be doubled",
+        hint="rename the table, or drop it, or give the output another one. If the old rows are to stay among the new ones, take out the note first: "
+        f"the table's comment, or its property {PROPERTY} in Delta (docs/how-to/start-over.md)",
+    )
