@@ -160,7 +160,7 @@ GIVE_WAY = """
 CREATE FUNCTION results.judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE TRIGGER judge BEFORE {event} ON results.{table} FOR EACH ROW EXECUTE FUNCTION results.judge()
 """
-SECOND = {"INSERT": {"key": "b"}, "UPDATE": {"key": "a", "value": 2}, "DELETE": {"key": "a", "gone": True}}
+SECOND: dict[str, dict[str, Any]] = {"INSERT": {"key": "b"}, "UPDATE": {"key": "a", "value": 2}, "DELETE": {"key": "a", "gone": True}}
 IN_ORDER: dict[str, dict[str, Any]] = {
     "upsert": {"write": "upsert"}, "upsert with deletes": {"write": "upsert", "deletes": "gone"}, "history": {"write": "history"},
     "history with deletes": {"write": "history", "deletes": "gone"},
@@ -176,7 +176,7 @@ def test_a_row_in_order_that_a_trigger_drops_is_refused(log: Log, sink: str, eve
     kinds = KINDS | {"valid_from": TimestampType()}
     schema = NEWEST.append(pa.field("valid_from", pa.timestamp("us", "UTC")))
     table = Table(log, Postgres(table="results.customers", keys="key", newest_by="position", **IN_ORDER[sink]), kinds)
-    first = {"key": "a", "position": 1, "value": 1, "gone": False, "valid_from": datetime(2026, 1, 1, tzinfo=UTC)}
+    first: dict[str, Any] = {"key": "a", "position": 1, "value": 1, "gone": False, "valid_from": datetime(2026, 1, 1, tzinfo=UTC)}
     older = first | {"position": 0, "value": 0}
     table.write(0, [first], schema)
     table.write(1, [older], schema)
