@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
+.PHONY: help env lock docs demo up down compose-env style types imports check test test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,7 +29,7 @@ env: $(MADE)/jars $(MADE)/onlyonce ## the locked environment in .venv, and the j
 demo: env $(if $(filter s3,$(STORE)),$(MADE)/s3) $(MADE)/classes ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself; STORE=s3: data in an S3 of this machine)
 	@$(BIN)/$(if $(filter s3,$(STORE)),python -m tests.support.demo_on_s3,onlyonce demo) $(if $(EXIT),--exit)
 
-up: env $(MADE)/classes ## start the platform: PostgreSQL, migrations, Airflow
+up: env $(MADE)/classes ## start the platform: PostgreSQL, its tables, Airflow
 	@$(BIN)/onlyonce up
 
 down: ## stop the platform; nothing is lost
@@ -45,15 +45,21 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: env ## the site, in site/: every link is checked, nothing is loaded from the network
 	$(BIN)/mkdocs build --strict
 
-check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
+style: env
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory docs
-	$(BIN)/pytest -q $(PURE) -m "not slow"
 
-# Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, as Airflow's
-# tests take longest.
+types: env
+	$(BIN)/mypy
+
+imports: env
+	$(BIN)/lint-imports
+
+check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
+	@$(MAKE) --no-print-directory -j 2 types style imports docs
+	$(BIN)/pytest -q $(PURE) -m "not slow" -n 2 --no-loadscope-reorder
+
+# Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, Airflow's
+# tests first as they take longest, and the short ones last (tests/conftest.py).
 BESIDE := -n 3 --no-loadscope-reorder --durations=20
 
 test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit

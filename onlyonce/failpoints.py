@@ -6,7 +6,8 @@ are counted, so that a point strikes once and not again after the restart. The a
 (start the job in a session of its own), `kill-process` only the process that passes, `raise` raises an error, `stop` sends SIGSTOP.
 `fail` raises at this pass and at every later one, so that a task fails however often Spark tries it again.
 The names are listed in jobs/PROTOCOL.md, step by step.
-ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order.
+ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order; ONLYONCE_FAILPOINT_STRIKES one to
+which each strike does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _ASKED = os.environ.get("ONLYONCE_FAILPOINTS", "")
 _POINTS = {p.split(":")[0]: (int(p.split(":")[1]), p.split(":")[2]) for p in _ASKED.split(",") if p}
 
 RECORD = os.environ.get("ONLYONCE_FAILPOINT_RECORD", "")
+STRIKES = os.environ.get("ONLYONCE_FAILPOINT_STRIKES", "")
 
 
 class FailPoint(RuntimeError):
@@ -29,14 +31,21 @@ class FailPoint(RuntimeError):
 def passing(name: str) -> None:
     """Called at each numbered step of the protocol, before and after each effect."""
     if RECORD:
-        with open(RECORD, "ab", buffering=0) as record:  # noqa: PTH123 - one write to it is whole, whoever else appends
-            record.write(f"{name}\n".encode())
+        note(RECORD, name)
     if name not in _POINTS:
         return
     nth, action = _POINTS[name]
     passed = _count(Path(os.environ["ONLYONCE_FAILPOINT_DIR"]), name)
     if passed == nth or (passed > nth and action == "fail"):
+        if STRIKES:
+            note(STRIKES, name)
         _strike(name, action)
+
+
+def note(file: str, name: str) -> None:
+    """Append a point's name to a file, in one write, which is whole whoever else appends."""
+    with open(file, "ab", buffering=0) as record:  # noqa: PTH123 - unbuffered
+        record.write(f"{name}\n".encode())
 
 
 def _count(folder: Path, name: str) -> int:

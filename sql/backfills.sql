@@ -15,6 +15,10 @@ ORDER BY b.begun_at LIMIT 1
 -- A driver that ended in mid-backfill left this; the interval is done again from the start.
 UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE lineage = :lineage AND state = 'begun'
 
+-- give_up --
+-- Backfills that failed for good: a later backfill of the interval begins from the start.
+UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE instance = :instance AND output = :output AND state = 'begun'
+
 -- next --
 -- The number of the next recomputation of an interval.
 SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfills WHERE lineage = :lineage

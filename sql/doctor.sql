@@ -174,6 +174,15 @@ WITH unlisted AS (
 DELETE FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids)
 
+-- ahead --
+-- Instances whose last input was registered by a clock more than five minutes ahead of this one.
+SELECT p.pipeline, l.instance, max(last.system_time) AS reached, extract(epoch FROM max(last.system_time) - clock_timestamp())::float AS ahead_seconds
+FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+CROSS JOIN LATERAL (
+    SELECT b.system_time FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage ORDER BY b.batch_id DESC LIMIT 1) last
+WHERE l.query = 'receive' GROUP BY 1, 2 HAVING max(last.system_time) > clock_timestamp() + interval '5 minutes' ORDER BY 2
+
 -- note_look --
 -- What was found, in the place of what the look before has found.
 INSERT INTO onlyonce_private.looks (found) VALUES (cast(:found AS jsonb))

@@ -18,3 +18,7 @@ WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline
 -- remove --
 -- What began so long ago, and is no longer looked at.
 DELETE FROM onlyonce_private.driver_runs WHERE begun_at < clock_timestamp() - make_interval(days => :keep_days)
+
+-- clock --
+-- What PostgreSQL's clock shows, in seconds.
+SELECT extract(epoch FROM clock_timestamp())::float8 AS seconds

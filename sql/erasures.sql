@@ -14,6 +14,11 @@ RETURNING removal_no
 INSERT INTO onlyonce_private.erasures (instance, removal_no, columns, salt, fingerprint, asked_by, ids_too, todo, ids, left_alone)
 VALUES (:instance, :number, :columns, :salt, :fingerprint, :asked_by, :ids_too, CAST(:todo AS jsonb), :ids, :left_alone)
 
+-- leave --
+-- What an attempt could not erase; an attempt before may have noted it.
+UPDATE onlyonce_private.erasures SET left_alone = array_append(left_alone, CAST(:what AS text))
+WHERE instance = :instance AND removal_no = :number AND NOT CAST(:what AS text) = ANY (left_alone)
+
 -- end --
 -- The receipt: what it had to do is done, and forgotten too.
 UPDATE onlyonce_private.erasures SET todo = NULL, ids = NULL, lines = :lines, windows = :windows

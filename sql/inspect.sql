@@ -1,15 +1,10 @@
 -- The views that people query: a versioned interface. The tables behind them are private and may change.
+-- A view is replaced in place, so that a team's own views on it and its grants stay. So columns are only added, at the end; a change that
+-- PostgreSQL can't make in place is refused while anything depends on the view (`onlyonce.database.migrate`).
 CREATE SCHEMA IF NOT EXISTS onlyonce;
 COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what is committed. Views only.';
 
-DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
-    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox,
-    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups, onlyonce.rejected CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources,
-    onlyonce.outputs, onlyonce.state, onlyonce.inputs, onlyonce.reasons, onlyonce.formats CASCADE;
-
-CREATE VIEW onlyonce.lineages AS
+CREATE OR REPLACE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
        coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
        coalesce(l.start_from ? 'kept_from', false) AS from_kept, coalesce(l.start_from ? 'anew', false) AS anew,
@@ -43,7 +38,7 @@ COMMENT ON COLUMN onlyonce.lineages.from_kept IS 'whether it began with what kee
 COMMENT ON COLUMN onlyonce.lineages.anew IS 'whether it began from the start, with its rows in the place of those of earlier lives';
 COMMENT ON COLUMN onlyonce.lineages.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
 
-CREATE VIEW onlyonce.batches AS
+CREATE OR REPLACE VIEW onlyonce.batches AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch, b.state, b.run_id,
        b.source_from AS start_offset, b.source_to AS end_offset, b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate,
        coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
@@ -99,7 +94,7 @@ COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each looku
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.lookups AS
+CREATE OR REPLACE VIEW onlyonce.lookups AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, seen.key AS lookup, (seen.value->>'version')::bigint AS version,
        seen.value->>'table' AS table_id, b.state, b.run_id, b.begun_at, b.committed_at
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
@@ -118,7 +113,7 @@ COMMENT ON COLUMN onlyonce.lookups.run_id IS 'the run (Airflow''s run id, or one
 COMMENT ON COLUMN onlyonce.lookups.begun_at IS 'when the batch was first begun';
 COMMENT ON COLUMN onlyonce.lookups.committed_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.commits AS
+CREATE OR REPLACE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
@@ -149,7 +144,7 @@ COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of 
 COMMENT ON COLUMN onlyonce.commits.uncertain IS 'how many of its rows a webhook or BigQuery may have twice: an answer was lost, and the row was sent again when the target may have forgotten it';
 COMMENT ON COLUMN onlyonce.commits.snapshot_id IS 'Iceberg: the snapshot that added its rows. Snapshots expire; the table''s property that names the batch stays';
 
-CREATE VIEW onlyonce.conservation AS
+CREATE OR REPLACE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
        b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        NULL::bigint AS rejected,
@@ -195,7 +190,7 @@ COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
 COMMENT ON COLUMN onlyonce.conservation.rejected IS 'output: pairs that its function rejected; NULL: it has none (reject)';
 COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
 
-CREATE VIEW onlyonce.totals AS
+CREATE OR REPLACE VIEW onlyonce.totals AS
 SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0) + since.batches AS batches,
        (SELECT count(*) FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') AS begun,
        coalesce(s.read + since.read, s.read, since.read) AS records_in, coalesce(s.kept + since.kept, s.kept, since.kept) AS kept,
@@ -281,7 +276,7 @@ COMMENT ON VIEW onlyonce_private.met_in_all IS
 
 -- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
 -- joins, so that who asks for the windows alone pays for nothing else.
-CREATE VIEW onlyonce.windows AS
+CREATE OR REPLACE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
             WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END AS state,
@@ -327,7 +322,7 @@ COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
 COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.panes AS
+CREATE OR REPLACE VIEW onlyonce.panes AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
        n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
@@ -348,7 +343,7 @@ COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came since, and that no pane has (AfterRecords, AfterTime)';
 COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
 
-CREATE VIEW onlyonce.late AS
+CREATE OR REPLACE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
        m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
@@ -367,7 +362,7 @@ COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
 
-CREATE VIEW onlyonce.rejected AS
+CREATE OR REPLACE VIEW onlyonce.rejected AS
 SELECT p.pipeline, r.instance, r.output, r.reason, r.window_start, r.window_end, r.event_time,
        lpad(to_hex(r.oo_high), 16, '0') || lpad(to_hex(r.oo_low), 16, '0') AS record_id, r.received_as, r.received_in, r.lineage, r.batch_id AS batch,
        r.rows, 'data/' || r.instance || '/events' AS location
@@ -389,7 +384,7 @@ COMMENT ON COLUMN onlyonce.rejected.batch IS 'its batch';
 COMMENT ON COLUMN onlyonce.rejected.rows IS 'how often the record is there: more than once only in at_least_once mode';
 COMMENT ON COLUMN onlyonce.rejected.location IS 'the Delta table with the values, under the platform''s home';
 
-CREATE VIEW onlyonce.reasons AS
+CREATE OR REPLACE VIEW onlyonce.reasons AS
 SELECT p.pipeline, r.instance, r.output, r.reason, sum(r.rows)::bigint AS rejected, min(r.event_time) AS first_event_time, max(r.event_time) AS last_event_time
 FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instance)
 GROUP BY p.pipeline, r.instance, r.output, r.reason;
@@ -402,7 +397,7 @@ COMMENT ON COLUMN onlyonce.reasons.rejected IS 'how many pairs';
 COMMENT ON COLUMN onlyonce.reasons.first_event_time IS 'of the oldest record';
 COMMENT ON COLUMN onlyonce.reasons.last_event_time IS 'of the newest';
 
-CREATE VIEW onlyonce.invalid AS
+CREATE OR REPLACE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
        'data/' || instance || '/events' AS location
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
@@ -417,7 +412,7 @@ COMMENT ON COLUMN onlyonce.invalid.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.invalid.committed_at IS 'when the batch was committed';
 COMMENT ON COLUMN onlyonce.invalid.location IS 'the Delta table with the rows, under the platform''s home';
 
-CREATE VIEW onlyonce.remnant AS
+CREATE OR REPLACE VIEW onlyonce.remnant AS
 SELECT pipeline, instance, lineage, batch, remnant, run_id, committed_at,
        'data/' || instance || '/events' AS location
 FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
@@ -431,7 +426,7 @@ COMMENT ON COLUMN onlyonce.remnant.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.remnant.committed_at IS 'when the batch was committed';
 COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, under the platform''s home';
 
-CREATE VIEW onlyonce.backfills AS
+CREATE OR REPLACE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
        f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
@@ -458,7 +453,7 @@ COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.closes AS
+CREATE OR REPLACE VIEW onlyonce.closes AS
 SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide AS max_event_time, c.ended AS ended_event_time,
        c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
@@ -479,7 +474,7 @@ COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.sources AS
+CREATE OR REPLACE VIEW onlyonce.sources AS
 WITH told AS (
     SELECT p.pipeline, i.instance, newest.*
     FROM (SELECT DISTINCT instance FROM onlyonce_private.lineages WHERE query = 'receive' AND state <> 'closed') i
@@ -513,7 +508,7 @@ COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for
 COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
 COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
 
-CREATE VIEW onlyonce.inputs AS
+CREATE OR REPLACE VIEW onlyonce.inputs AS
 SELECT p.pipeline, l.instance, s.source, b.lineage, b.batch_id AS batch, (b.source_to->>'version')::bigint AS version,
        (b.source_to->>'newest')::bigint AS newest_version, b.source_to->'schemas'->'value' AS schemas, b.source_to->'schemas'->'key' AS key_schemas,
        b.source_to->'offsets' AS offsets, b.system_time, b.committed_at
@@ -540,7 +535,7 @@ COMMENT ON COLUMN onlyonce.inputs.offsets IS 'Kafka: by partition the first offs
 COMMENT ON COLUMN onlyonce.inputs.system_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.inputs.committed_at IS 'when the batch was committed';
 
-CREATE VIEW onlyonce.lag AS
+CREATE OR REPLACE VIEW onlyonce.lag AS
 WITH stage AS (
     SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
            coalesce(last.read_upto, (l.start_from->>'version')::bigint - 1, -1) AS read_upto
@@ -617,7 +612,7 @@ COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
 COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
 
-CREATE VIEW onlyonce.outputs AS
+CREATE OR REPLACE VIEW onlyonce.outputs AS
 WITH each AS (
     SELECT p.pipeline, l.instance, o.key AS output, o.value->>'from_output' AS reads, l.query
     FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
@@ -649,7 +644,7 @@ COMMENT ON COLUMN onlyonce.outputs.last_window_start IS 'the newest closed windo
 COMMENT ON COLUMN onlyonce.outputs.last_window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.outputs.last_written_at IS 'when it was committed';
 
-CREATE VIEW onlyonce.state AS
+CREATE OR REPLACE VIEW onlyonce.state AS
 SELECT p.pipeline, l.instance, l.query, s.lineage, s.batch_id AS batch,
        CASE s.kind WHEN 'stateStoreSave' THEN 'windows' WHEN 'sessionWindowStateStoreSaveExec' THEN 'sessions' WHEN 'symmetricHashJoin' THEN 'join'
                    WHEN 'transformWithStateInPandasExec' THEN 'processor' ELSE s.kind END AS kind,
@@ -675,7 +670,7 @@ COMMENT ON COLUMN onlyonce.state.disk_bytes IS 'RocksDB: files of state on the d
 COMMENT ON COLUMN onlyonce.state.memory_bytes IS 'what the stores hold in memory, blocks that RocksDB shares included';
 COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was told';
 
-CREATE VIEW onlyonce.declarations AS
+CREATE OR REPLACE VIEW onlyonce.declarations AS
 SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at
 FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
@@ -686,7 +681,7 @@ COMMENT ON COLUMN onlyonce.declarations.declaration_hash IS 'as in batches and w
 COMMENT ON COLUMN onlyonce.declarations.parts IS 'the options, and the source of the functions';
 COMMENT ON COLUMN onlyonce.declarations.first_seen_at IS 'when a driver first started under it';
 
-CREATE VIEW onlyonce.releases AS
+CREATE OR REPLACE VIEW onlyonce.releases AS
 SELECT p.pipeline, r.instance, r.release_no, r.kind, r.state, s.rows, r.lines, r.left_out, r.still_invalid, r.path AS file,
        r.run_id, b.run_id AS taken_in_by, b.lineage, b.batch_id AS batch, r.begun_at, r.released_at, b.committed_at AS taken_in_at
 FROM onlyonce_private.releases r JOIN onlyonce_private.pipelines p USING (instance)
@@ -713,7 +708,7 @@ COMMENT ON COLUMN onlyonce.releases.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inbox';
 COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
 
-CREATE VIEW onlyonce.removals AS
+CREATE OR REPLACE VIEW onlyonce.removals AS
 SELECT p.pipeline, m.instance, m.removal_no, m.kind, m.state, m.keep_events, m.before AS records_before, e.columns, e.asked_by, e.ids_too,
        r.kept, r.invalid, r.remnant, r.batches, e.lines, e.windows, e.left_alone, e.fingerprint,
        m.files, m.events_version, m.begun_at, m.done_at
@@ -749,7 +744,7 @@ COMMENT ON COLUMN onlyonce.removals.events_version IS 'the version of events fro
 COMMENT ON COLUMN onlyonce.removals.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.removals.done_at IS 'when it was done; the files leave the disk a day later';
 
-CREATE VIEW onlyonce.record_ids AS
+CREATE OR REPLACE VIEW onlyonce.record_ids AS
 SELECT p.pipeline, c.instance, to_timestamp(c.bucket * 600) AS bucket_start, count(*) AS chunks,
        sum(c.id_count)::bigint AS ids, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0))::bigint AS bytes
 FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
@@ -762,7 +757,7 @@ COMMENT ON COLUMN onlyonce.record_ids.chunks IS 'in how many chunks, each with a
 COMMENT ON COLUMN onlyonce.record_ids.ids IS 'record ids';
 COMMENT ON COLUMN onlyonce.record_ids.bytes IS 'ids and the filters of chunks, without those of onlyonce.range_filters';
 
-CREATE VIEW onlyonce.range_filters AS
+CREATE OR REPLACE VIEW onlyonce.range_filters AS
 SELECT p.pipeline, f.instance, to_timestamp(f.first_bucket * 600) AS range_start, to_timestamp((f.last_bucket + 1) * 600) AS range_end,
        count(*) AS filters, sum(cardinality(f.chunk_hashes))::bigint AS chunks, sum(f.id_count)::bigint AS ids,
        sum(octet_length(f.filter))::bigint AS bytes
@@ -778,7 +773,7 @@ COMMENT ON COLUMN onlyonce.range_filters.chunks IS 'chunks that were in the rang
 COMMENT ON COLUMN onlyonce.range_filters.ids IS 'their record ids';
 COMMENT ON COLUMN onlyonce.range_filters.bytes IS 'the filters';
 
-CREATE VIEW onlyonce.long_runs AS
+CREATE OR REPLACE VIEW onlyonce.long_runs AS
 SELECT p.pipeline, r.instance, r.attempt,
        CASE WHEN r.exit_code = 0 THEN 'stopped' WHEN r.exit_code > 0 THEN 'failed'
             WHEN r.heartbeat_at + r.lost_after > clock_timestamp()
@@ -805,7 +800,7 @@ COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
 COMMENT ON COLUMN onlyonce.long_runs.error IS 'the error that it ended with';
 COMMENT ON COLUMN onlyonce.long_runs.failed_outputs IS 'the outputs that stand still, each with its error; the others are up';
 
-CREATE VIEW onlyonce.alerts AS
+CREATE OR REPLACE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at AS notified_at
 FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
@@ -815,7 +810,7 @@ COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
 COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';
 COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none while it has failed, or there is none';
 
-CREATE VIEW onlyonce.outbox AS
+CREATE OR REPLACE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
        o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key,
        CAST(md5(o.unit || '/' || o.seq || '@' || o.life) AS uuid) AS insert_id,
@@ -842,7 +837,7 @@ COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
 COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';
 
-CREATE VIEW onlyonce.output_files AS
+CREATE OR REPLACE VIEW onlyonce.output_files AS
 SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
        CASE WHEN b.state = 'replaced' THEN 'given up' WHEN f.pane IS NULL THEN 'begun'
             WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.generation < newest.generation THEN 'replaced' ELSE 'final' END AS state,
@@ -878,7 +873,7 @@ COMMENT ON COLUMN onlyonce.output_files.temporary IS 'the name under which the w
 COMMENT ON COLUMN onlyonce.output_files.recorded_at IS 'when its unit committed';
 COMMENT ON COLUMN onlyonce.output_files.finalized_at IS 'when it got its final name';
 
-CREATE VIEW onlyonce.subscriptions AS
+CREATE OR REPLACE VIEW onlyonce.subscriptions AS
 SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
        min(u.landed_at) AS oldest_landed_at, to_timestamp(min(u.bucket) * 600) AS holds_from, max(u.lapses_at) AS lapses_at
 FROM onlyonce_private.subscriptions s
@@ -893,7 +888,7 @@ COMMENT ON COLUMN onlyonce.subscriptions.oldest_landed_at IS 'when the oldest of
 COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
-CREATE VIEW onlyonce.findings AS
+CREATE OR REPLACE VIEW onlyonce.findings AS
 SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
@@ -906,7 +901,7 @@ COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
 COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
 
-CREATE VIEW onlyonce.driver_runs AS
+CREATE OR REPLACE VIEW onlyonce.driver_runs AS
 SELECT dag_id, run_id, pipeline, attempt, begun_at, ended_at, exit_code, why AS error FROM onlyonce_private.driver_runs;
 COMMENT ON VIEW onlyonce.driver_runs IS 'Which runs of Airflow''s DAGs have driven which pipeline, and how the last driver of each ended.';
 COMMENT ON COLUMN onlyonce.driver_runs.dag_id IS 'the DAG, whatever it is called';
@@ -918,7 +913,7 @@ COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had end
 COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
 COMMENT ON COLUMN onlyonce.driver_runs.error IS 'by which error';
 
-CREATE VIEW onlyonce.formats AS
+CREATE OR REPLACE VIEW onlyonce.formats AS
 SELECT part, format, made_at FROM onlyonce_private.formats;
 COMMENT ON VIEW onlyonce.formats IS 'The format in which the tables behind the views were made. A version of onlyonce that needs another one refuses this database.';
 COMMENT ON COLUMN onlyonce.formats.part IS 'authority: epochs and units; platform: the log';

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
-from tests.fault import ledger
+from tests.fault import ledger, strikes
 from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers
 from tests.support import jvm, needed
@@ -23,6 +23,9 @@ from tests.support.shared_server import SharedServer
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+
+FIRST = ("tests/airflow/", "tests/containers/", "tests/contract/")
+"""They wait for processes and servers more than they compute; Airflow's take longest."""
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
@@ -37,12 +40,40 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     return _Files(config, log)
 
 
+def pytest_configure() -> None:
+    """Begin to record at which fail-points the tests strike, if that is asked for."""
+    strikes.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note at which fail-points a test has struck."""
+    report = yield
+    strikes.of_a_test(report)
+    return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends minutes after the others."""
+    if not hasattr(config, "workerinput"):
+        return
+    long = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("fault")}
+    items.sort(key=lambda item: 0 if item.nodeid.startswith(FIRST) else 1 if item.path in long else 2)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     """Write the ledger of faulted runs. After pytest's own summary, name the parts that this machine lacks."""
     yield
     ledger.pytest_terminal_summary(terminalreporter)
     needed.summarize(terminalreporter)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_no_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The home of tests that name none: never the checkout's own, which may have another format."""
+    with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("home"))}):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -30,11 +30,20 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sql(
-    statement: Annotated[str, typer.Argument(help='Like "select * from onlyonce.batches".')], as_json: Json = False
+    statement: Annotated[str, typer.Argument(help='Like "select * from onlyonce.batches".')] = "",
+    url: Annotated[bool, typer.Option("--url", help='Print the reader\'s address with its password, for other tools: psql "$(onlyonce sql --url)".')] = False,
+    as_json: Json = False,
 ) -> None:
     """Ask the views. The role sees the views and the results, and can change nothing."""
+    from onlyonce import settings
     from onlyonce.commitlog import views
+    from onlyonce.model.errors import Refused
 
+    if url == bool(statement):
+        raise Refused("sql needs a statement or --url", hint='onlyonce sql "select * from onlyonce.batches"')
+    if url:
+        print(there(settings.reader_url).replace("+psycopg2", ""))
+        return
     give(read(lambda conn: views.free(conn, statement)), as_json)
 
 

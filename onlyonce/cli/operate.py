@@ -103,7 +103,7 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("forget")
 def forget(given: Any, words: list[str], as_json: bool) -> None:
-    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a record's line was not found."""
+    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a line was not found or an output could not be computed again."""
     declared(given.pipeline, given.pipelines)
     there(settings.database_url)
 
@@ -113,7 +113,7 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
 
     report = forgetting.main(words)
     give(report, as_json)
-    if report.facts[forgetting.WITHOUT]:
+    if not forgetting.complete(report):
         raise typer.Exit(1)
 
 

@@ -33,8 +33,8 @@ written. An empty variable counts as not set. An executor reads no setting: what
 {rows}
 
 A declaration may name variables of its own for secrets (`connection=`, `authorization=`, Kafka's `env:`); those are not listed here.
-For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `ONLYONCE_FAILPOINT_DIR` and `ONLYONCE_FAILPOINT_RECORD`
-(`onlyonce/failpoints.py`); never set them elsewhere.
+For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `ONLYONCE_FAILPOINT_DIR`, `ONLYONCE_FAILPOINT_RECORD` and
+`ONLYONCE_FAILPOINT_STRIKES` (`onlyonce/failpoints.py`); never set them elsewhere.
 """
 
 

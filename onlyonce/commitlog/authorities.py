@@ -168,7 +168,7 @@ def _remember(connection: Connection, one: Elsewhere) -> None:
 
 
 def identity(connection: Connection) -> UUID | None:
-    """Which database this is; None where the migration has not come yet."""
+    """Which database this is; None if its tables are not made yet."""
     if not is_there(connection, "this_database"):
         return None
     return UUID(str(ask(connection, "authorities", "identity")[0].id))

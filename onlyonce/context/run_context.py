@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities, declared, lineages
+from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate import dropping, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
@@ -50,6 +51,7 @@ class RunContext:
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to look for new input
+    skipped           the folders below an inbox that its listings have skipped
     """
 
     spark: SparkSession
@@ -64,7 +66,9 @@ class RunContext:
     receiving: Condition = field(default_factory=Condition)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
+    skipped: set[str] = field(default_factory=set)
     _open: dict[str, Query] = field(default_factory=dict)
+    _clock: DriverClock | None = None
     _appended: Own | None = None
     _readings: Readings = field(default_factory=dict)
 
@@ -104,9 +108,14 @@ class RunContext:
         shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
         return settings.blocks_dir(self.instance) if shared else None
 
+    def check_clock(self) -> None:
+        """Raise Refused if the driver's clock can't give an ingestion time: it is far from PostgreSQL's."""
+        self._clock = self._clock or DriverClock(self.database)
+        self._clock.check()
+
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""
-        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings)
+        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings, self.skipped)
 
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.

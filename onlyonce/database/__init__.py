@@ -1,1 +1,1 @@
-"""Access to PostgreSQL: connections and transactions (`connect`), named statements, migrations."""
+"""Access to PostgreSQL: connections and transactions (`connect`), named statements, the tables and their format."""

@@ -7,14 +7,20 @@ format is refused (`formats`).
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from onlyonce.database import formats, mysql
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.statements import FOLDER
+from onlyonce.model.errors import Refused
 
 VIEWS = "inspect"
+OTHER_COLUMNS = "42P16"
+"""The SQLSTATE of a CREATE OR REPLACE VIEW that drops, renames or retypes a column."""
 LOCK = 0x0_0E_0CE
 FORMATS = """
 CREATE SCHEMA IF NOT EXISTS onlyonce_private;
@@ -76,7 +82,7 @@ def _apply(connection: Connection, parts: list[str], *, views: bool) -> list[str
         note = text("INSERT INTO onlyonce_private.formats (part, format) VALUES (:part, :format)")
         connection.execute(note, {"part": part, "format": formats.needed()})
     if views and _views_changed(connection):
-        _script(connection, _views())
+        _replace_views(connection)
         note = text(
             "INSERT INTO onlyonce_private.views_made (checksum) VALUES (:checksum) "
             "ON CONFLICT (one) DO UPDATE SET checksum = excluded.checksum"
@@ -115,6 +121,39 @@ def _of_mysql(connection: Connection) -> str | None:
 
 def _made(connection: Connection) -> set[str]:
     return set(connection.execute(text("SELECT part FROM onlyonce_private.formats")).scalars())
+
+
+def _replace_views(connection: Connection) -> None:
+    """Replace each view in place. One that PostgreSQL can't replace so is made anew if nothing else depends on any view of ours."""
+    parts = list(_parts(_views()))
+    for view, part in parts:
+        try:
+            with connection.begin_nested():
+                _script(connection, part)
+        except DBAPIError as error:
+            if view is None or getattr(error.orig, "pgcode", None) != OTHER_COLUMNS:
+                raise
+            _refuse_dependents(connection, view, [name for name, _ in parts if name])
+            # Our own views on it go too, so all are made again.
+            _script(connection, "".join(f"DROP VIEW IF EXISTS {name} CASCADE;" for name, _ in parts if name) + _views())
+            return
+
+
+def _parts(script: str) -> Iterator[tuple[str | None, str]]:
+    """Cut the script before each view; yield the view's name with each part."""
+    for part in re.split(r"^(?=CREATE OR REPLACE VIEW )", script, flags=re.MULTILINE):
+        found = re.match(r"CREATE OR REPLACE VIEW (\S+)", part)
+        yield (found[1] if found else None), part
+
+
+def _refuse_dependents(connection: Connection, view: str, views: list[str]) -> None:
+    lost = [f"{row.dependent} ({name})" for name in views for row in ask(connection, "dependents", "of_view", view=name)]
+    if lost:
+        raise Refused(
+            f"the view {view} of this version has other columns than the database's, and these depend on our views: {', '.join(lost)}",
+            data="nothing was changed: the view would be dropped, and these with it",
+            hint="keep the definitions of these views and grants, drop or revoke them, run the same command again, then make them again",
+        )
 
 
 def _views() -> str:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import following, identity, target_identity
+from onlyonce.declare import following, identity, nested_inboxes, target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.outputs import state_schema
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
@@ -28,7 +28,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     """The declared pipelines by name. Imports no Spark: DAG files call it too.
 
     Raises Refused for a file that is missing or wrong, for two pipelines of one name, two outputs of one target,
-    or pipelines that read in a circle.
+    pipelines that read in a circle, or an inbox that is read with the folders below it and has another one there.
     """
     found: dict[str, Pipeline] = {}
     for path in files or settings.pipeline_files():
@@ -42,6 +42,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
     target_identity.refuse_own_tables(found.values())
+    nested_inboxes.refuse(found.values())
     following.check(list(found.values()))
     return found
 

@@ -20,6 +20,7 @@ from onlyonce.local import prerequisites, processes
 from onlyonce.local.database import accounts, postgres
 from onlyonce.local.standalone import airflow, airflow_environment
 from onlyonce.model.errors import Refused
+from onlyonce.settings import home_folders
 
 # Starting may include a long recovery of PostgreSQL: who comes second waits that long.
 _LOCK_PATIENCE = 900
@@ -38,6 +39,7 @@ def up(console: Console | None = None) -> Login:
     """Start everything that does not run; quick when all of it does. Returns the way to the UI."""
     home = settings.home()
     accounts.make_enterable(home)
+    home_folders.make(home, ("run",))
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
         if not (postgres.is_running() and airflow.is_running()):
             _require_machine()
@@ -55,6 +57,7 @@ def database(console: Console | None = None) -> None:
         return
     home = settings.home()
     accounts.make_enterable(home)
+    home_folders.make(home, ("run",))
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
         _require_machine()
         postgres.require_port()
@@ -100,6 +103,7 @@ def _tables(progress: Callable[[str], None]) -> None:
     from onlyonce.database.migrate import migrate
 
     formats.make_home()
+    home_folders.make(settings.home())
     progress("PostgreSQL starts")
     postgres.start(progress)
     progress("the platform's tables are made")

@@ -2,7 +2,7 @@
 
     python -m onlyonce.local.setup      the service `setup` of docker-compose.yml, at each start
 
-Existing roles and databases stay as they are, so it may be killed and run again. A new version's migrations are applied here. The URLs
+Existing roles and databases stay as they are, so it may be killed and run again. Tables and views are made here. The URLs
 in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
 not set, and when a newer version has run on this database.
 Not promised: that a password changed in `.env` is changed in the server too; that needs an ALTER ROLE.

@@ -8,7 +8,8 @@ A file first gets its second name (or is copied under a hidden name, if the arch
 After a kill between the two, the next collection finds both and goes on. It overwrites nothing. To a store it is put if no object of its name is there, and then leaves the inbox.
 
 Who calls it: `onlyonce.operate.collect`. Errors: none of its own; files that can't be moved are named in the warnings.
-Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has the file name, in a folder of the pipeline's name.
+Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has its way below
+the inbox, in a folder of the pipeline's name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import taken_in
 from onlyonce.operate.taken_in import Mark
+from onlyonce.sources.files import folders
 from onlyonce.storage import stores
 
 AT_ONCE = 100
@@ -72,7 +74,7 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in inputs.folders(other) for other in declared.values()):
         return []
-    there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
+    there = {str(path): path for path in folders.files(inbox, recursive=folders.is_recursive(pipeline))}
     with_inbox = {name: other for name, other in declared.items() if not other.sources and not isinstance(other.source, Kafka | DeltaSource)}
     sharing = sorted(name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox)
     if any(isinstance(declared[name].source, Growing) for name in sharing):
@@ -91,7 +93,7 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
         if _on_stream(one):
             due = {path: still and path in seen for path, still in due.items()}
     return [
-        Move(there[path], folder / pipeline.name / there[path].name, last[path])
+        Move(there[path], folder / pipeline.name / str(there[path].relative_to(inbox)), last[path])
         for path, still in sorted(due.items())
         if still and _mark(there[path]) == last[path]
     ]

@@ -22,10 +22,11 @@ from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
-from onlyonce.model.operate.finding import Finding, other_version
+from onlyonce.model.operate.finding import Finding, other_version, wider_permissions
 from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
+from onlyonce.settings import home_folders
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
 
@@ -155,7 +156,7 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
             for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
                 found += _left_in(inbox, left, deep=False) if isinstance(inbox, Path) else []
         if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
-            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
+            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE)
     return sorted(found)
 
 
@@ -197,6 +198,11 @@ def _is_old(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > STALE_SECONDS
     except OSError:
         return False
+
+
+def permissions() -> list[Finding]:
+    """Return the folders of the embedded home that other users may enter."""
+    return [wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())] if settings.embedded() else []
 
 
 def versions() -> list[Finding]:

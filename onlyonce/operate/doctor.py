@@ -29,9 +29,10 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.diagnosis import Evidence, findings
-from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
+from onlyonce.model.operate.finding import Finding, half_dropped, views_missing
 from onlyonce.model.report import Report
 from onlyonce.operate import disk_state, repairs
+from onlyonce.sources.files import folders
 
 SECOND_LOOK_SECONDS = 1.0
 
@@ -89,7 +90,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
     """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
     try:
         with transaction(platform.database) as connection:
-            # A database that lacks a migration has no place for it, and the finding says so.
+            # A database that lacks our tables has no place for it, and the finding says so.
             if not missing(connection):
                 health.note(connection, rows)
     except (OnlyonceError, DBAPIError) as error:
@@ -99,14 +100,14 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    versions = disk_state.versions()
+    machine = [*disk_state.versions(), *disk_state.permissions()]
     with transaction(platform.database) as connection:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
     if lacking:
-        return [not_migrated(lacking), *versions]
+        return [views_missing(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
-    return [*versions, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
+    return [*machine, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
@@ -129,7 +130,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
         {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
-        waits,
+        waits, {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from onlyonce.model.windows import Micros, micros
 from onlyonce.receive import at_least_once, batch_files, catalog_rebuild, events, idling, merge_as_it_grows
 from onlyonce.receive.blocks import block_files
 from onlyonce.sources import sources
+from onlyonce.sources.files import folders
 from onlyonce.sources.files.source_files import NO_BATCH
 from onlyonce.storage import checkpoint, delta, own_tables
 
@@ -50,9 +51,13 @@ def begin(context: RunContext) -> None:
 def register(context: RunContext) -> int:
     """Put what is new in the source into the registry; gives how many entries."""
     query = context.open_query("receive")
+    context.check_clock()
     now = datetime.now(UTC)
+    known = set(context.skipped)
     added = context.source().register(context.spark, query.driver, now)
     context.looked_at = now
+    if new := context.skipped - known:
+        query.log.warning("folders skipped", what=folders.told(new))
     if added:
         query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
     passing("receive-registered")

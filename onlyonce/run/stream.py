@@ -6,6 +6,7 @@ The report is read from the log afterwards.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from onlyonce.model.report import Report
 from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run, standby
 from onlyonce.session import ending
+from onlyonce.sources.files import folders
 from onlyonce.storage.stores import claiming
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ def main(argv: list[str]) -> Report:
     run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
     passing("start-instance")
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
-        (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
-    return report(database, pipeline, instance, asked.run_id)
+        skipped = (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
+    return report(database, pipeline, instance, asked.run_id, skipped)
 
 
 def arguments(argv: list[str]) -> Namespace:
@@ -65,19 +67,20 @@ def arguments(argv: list[str]) -> Namespace:
     return asked
 
 
-def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
-    """What a run has committed, from the log."""
+def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
+    """What a run has committed, from the log; and the folders below an inbox that it has skipped."""
+    warnings = [folders.told(skipped)] if skipped else []
 
     def read(conn: object) -> Report:
         fates = views.rows(conn, "run_fates", run_id=run_id)  # type: ignore[arg-type]
         commits = views.rows(conn, "run_commits", run_id=run_id)  # type: ignore[arg-type]
         facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-        return Report(f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits})
+        return Report(f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings)
 
     return run(database, read)
 
 
-def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> None:
+def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
     from onlyonce.run import drain
 
     refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
@@ -87,13 +90,14 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
         run(database, lambda conn: lineages.close_instance(conn, instance))
     else:
         drain.once(context, ended=asked.close)
+    return context.skipped
 
 
-def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> None:
+def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
     every, place = timedelta(seconds=asked.every), standby.Place(database, instance)
     warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
     if asked.standby and warm is None:
-        return
+        return set()
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
     with long_run.held(database, instance, asked.run_id, every, place) as mine:
         from onlyonce.run import continuous
@@ -102,6 +106,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
         context.between_batches, context.trigger = mine.between_batches, continuous.trigger(every)
         with continuous.up(context, mine.stop, mine.tell_down) as look:
             mine.turns(look, every)
+    return context.skipped
 
 
 def _stand_by(pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: standby.Place) -> RunContext | None:
@@ -166,7 +171,8 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
         "new files": len({f.path for f in files}), "lines": sum(f.lines for f in files), "batches": len(batches),
         "inbox": str(inbox.folder),
     }  # fmt: skip
-    return Report(f"{pipeline.name}: a run would read", asked.run_id, facts)
+    skipped = inbox.folders.skipped
+    return Report(f"{pipeline.name}: a run would read", asked.run_id, facts, warnings=[folders.told(skipped)] if skipped else [])
 
 
 def cli() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, Url, on_disk
 from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
+from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
@@ -46,7 +46,8 @@ DECIDED = InputFile("", 0, 0, 0, None)
 
 @dataclass(frozen=True)
 class Inbox:
-    """Where an instance's input comes in, and the table `files` that remembers it. `moved`: which of its folders are elsewhere now."""
+    """Where an instance's input comes in, and the table `files` that remembers it. `moved`: which of its folders are elsewhere now.
+    `folders`: what becomes of those below it."""
 
     instance: str
     folder: Location
@@ -54,12 +55,14 @@ class Inbox:
     max_files_a_batch: int
     pipeline: Pipeline
     moved: Moved = field(default_factory=dict)
+    folders: Folders = DIRECTLY_IN
 
 
 @dataclass(frozen=True)
 class Registered:
     """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so far,
-    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows."""
+    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows.
+    `roots`: the inboxes that files were registered from, the last one last."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
@@ -68,13 +71,7 @@ class Registered:
     empty: bool = True
     of_table: Read = field(default_factory=Read)
     objects: object_listing.Known = field(default_factory=object_listing.Known)
-
-    @cached_property
-    def roots(self) -> list[str]:
-        """The folders that files were registered in, the last one last."""
-        if self.objects.roots:
-            return list(self.objects.roots)
-        return list(dict.fromkeys(path.rpartition("/")[0] for path in reversed(self.marks) if path))[::-1]
+    roots: tuple[str, ...] = ()
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
@@ -93,24 +90,32 @@ def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
     if isinstance(pipeline.source, DeltaSource):  # its last entries tell all
         return Reading(table, lambda at: registered(at, pipeline))
     if inputs.in_store(pipeline):
-        return Reading(table, _objects, ["batch_no", "path", "mark", "seen_at"], _more_objects)
+        return Reading(table, _objects, ["batch_no", "path", "mark", "root", "seen_at"], _more_objects)
     return Reading(table, lambda at: registered(at, pipeline), _columns(pipeline), _more)
 
 
 def _columns(pipeline: Pipeline) -> list[str]:
-    return ["batch_no", "path", "size", "modified_ns", "seen_at", *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ())]
+    return ["batch_no", "path", "size", "modified_ns", "root", "seen_at", *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ())]
 
 
 def _more(there: Registered, entries: pa.Table) -> Registered:
     """What the registry says with these entries, which came later than all that it said before."""
     entries = entries.sort_by("batch_no")
-    rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no")}
+    rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no", "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
     last: Any = pc.max(entries["batch_no"]).as_py()
     return Registered(
         there.marks | marks, _known(rows, there.known) if "identity" in rows else {},
         there.batches if last is None else last + 1, pc.max(entries["seen_at"]).as_py() or there.last_seen, there.empty and not entries.num_rows,
+        roots=_roots(there.roots, entries),
     )  # fmt: skip
+
+
+def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
+    """Return the inboxes of the entries, and those known before, in the order of the last batch from each."""
+    last = entries.select(["root", "batch_no"]).group_by("root").aggregate([("batch_no", "max")]).sort_by("batch_no_max")
+    now = [root for root in last["root"].to_pylist() if root]
+    return (*(root for root in before if root not in now), *now)
 
 
 def in_ranges(pipeline: Pipeline) -> bool:
@@ -159,7 +164,8 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
             inbox,
             there,
             growing.new_ranges(
-                on_disk(inbox.folder), there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links
+                on_disk(inbox.folder), there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links,
+                folders=inbox.folders,
             ),
         )
         return list(growing.batched(found, source.max_bytes_a_batch, most))
@@ -186,11 +192,12 @@ def before(inbox: Inbox) -> list[InputFile]:
 def decided(inbox: Inbox) -> Registered:
     """What the registry would say if the start were decided now."""
     left_out = before(inbox)
+    roots = tuple({file.root: None for file in left_out if file.root})
     if inputs.in_store(inbox.pipeline):
         rows = pa.RecordBatch.from_pylist([{"batch_no": NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out])
-        return Registered({}, {}, objects=object_listing.known([rows]))
+        return Registered({}, {}, objects=object_listing.known([rows]), roots=roots)
     marks = {file.path: (file.size, file.modified_ns) for file in left_out}
-    return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out})
+    return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out}, roots=roots)
 
 
 def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
@@ -203,7 +210,7 @@ def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
     header, count = _first_line_and_counter(pipeline)
     known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()} if inbox.moved else there.marks
-    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links))
+    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links, folders=inbox.folders))
 
 
 def _first_line_and_counter(pipeline: Pipeline) -> tuple[str | None, Counter | None]:
@@ -216,27 +223,28 @@ def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     header, count = _first_line_and_counter(inbox.pipeline)
     named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
-    return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count)
+    return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count, inbox.folders)
 
 
 def _objects(table: Location) -> Registered:
     entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow.folder(table))
     last, seen = (pc.max(entries.to_table(columns=[name])[name]).as_py() for name in ("batch_no", "seen_at"))
     found = object_listing.known(entries.to_batches(columns=["batch_no", "path", "mark"]))
-    return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found)
+    roots = _roots((), entries.to_table(columns=["root", "batch_no"]))
+    return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots)
 
 
 def _more_objects(there: Registered, entries: pa.Table) -> Registered:
     last, seen = (pc.max(entries[name]).as_py() for name in ("batch_no", "seen_at"))
-    found = object_listing.known(entries.to_batches(), there.objects)
-    return Registered({}, {}, there.batches if last is None else last + 1, seen or there.last_seen, there.empty and last is None, objects=found)
+    found, roots = object_listing.known(entries.to_batches(), there.objects), _roots(there.roots, entries)
+    return Registered({}, {}, there.batches if last is None else last + 1, seen or there.last_seen, there.empty and last is None, objects=found, roots=roots)
 
 
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
     """With the paths by which the registry knows the inbox. Raises Refused where only a person knows whether it does."""
     folder = str(inbox.folder)
     name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots, inbox.moved)
-    return list(files) if name == folder else [replace(one, path=name + one.path.removeprefix(folder)) for one in files]
+    return [replace(one, path=name + one.path.removeprefix(folder), root=name) for one in files]
 
 
 def _as_the_stream(inbox: Inbox) -> list[InputFile]:
@@ -261,7 +269,7 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     return [InputFile(**row) for row in rows]
 
 
-FILE = ("path", "size", "modified_ns", "lines", "refusal")
+FILE = ("path", "size", "modified_ns", "lines", "refusal", "root")
 
 
 def _known(rows: dict[str, list[Any]], before: dict[str, Known]) -> dict[str, Known]:

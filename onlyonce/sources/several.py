@@ -102,11 +102,12 @@ class Several:
         last = self._last_turn()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name)) for name in self.sources}
-        turns = []
+        turns, reached = [], last["seen_at"] if last else None
         for number, (name, source_batch_no, records, at) in enumerate(_in_turns(found), last["batch_no"] + 1 if last else 0):
             known[name] = source_batch_no
-            # System time never moves back, whatever the clocks do: it decides what may be collected.
-            turns.append((number, name, source_batch_no, records, json.dumps(known), max(at, last["seen_at"]) if last else at))
+            # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an earlier run that was killed.
+            reached = max(at, reached or at)
+            turns.append((number, name, source_batch_no, records, json.dumps(known), reached))
         return turns
 
     def _last_turn(self) -> dict[str, Any] | None:

@@ -87,12 +87,14 @@ class Source(Protocol):
 
 
 def of(
-    pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None, readings: Readings | None = None
+    pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None, readings: Readings | None = None,
+    skipped: set[str] | None = None,
 ) -> Source:
-    """The source of an instance. `bounds` are those of a bounded run; `readings` what a run has read of the registries."""
+    """The source of an instance. `bounds` are those of a bounded run; `readings` what a run has read of the registries; `skipped` gets the folders
+    below an inbox that a listing skips."""
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
-        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings) for name, view in views.items()}
+        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped) for name, view in views.items()}
         return Several(pipeline, instance, settings.data_location(instance) / "turns", each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
@@ -101,7 +103,7 @@ def of(
                 hint="Kafka(max_offsets_a_batch=…) in the declaration says how much one batch takes",
             )
         return topic_of(pipeline, pipeline.source, instance, bounds, readings)
-    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files), readings)
+    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files, skipped), readings)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.session.failures import translate
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import source_files
+from onlyonce.sources.files import folders, source_files
 from onlyonce.sources.files.source_files import Listed
 from onlyonce.storage import opening
 
@@ -110,7 +110,7 @@ def _batches(spark: SparkSession, pipeline: Pipeline, scratch: Path, now: dateti
     assert not isinstance(source, Kafka)
     table = scratch / pipeline.name / "files"
     folder = settings.inbox(pipeline.name, source.inbox)
-    inbox = Inbox(pipeline.name, folder, table, source.max_files_a_batch, pipeline)
+    inbox = Inbox(pipeline.name, folder, table, source.max_files_a_batch, pipeline, folders=folders.of(pipeline))
     source_files.register(spark, inbox, NOBODY, now)
     entries = spark.read.format("delta").load(str(table))
     last = entries.agg(F.max("batch_no")).collect()[0][0]

@@ -1,5 +1,5 @@
 -- In the database of a MySQL sink: who may commit (epochs), what has committed (units), whose a lineage is, which database this is.
--- Every statement may run again: a CREATE TABLE commits by itself here, so a killed migration leaves some of them.
+-- Every statement may run again: a CREATE TABLE commits by itself here, so a start that was killed leaves some of them.
 CREATE TABLE IF NOT EXISTS onlyonce_epochs (
     lineage VARCHAR(512) NOT NULL,
     epoch   BIGINT NOT NULL,

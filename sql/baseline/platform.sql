@@ -1,4 +1,13 @@
 -- The commit log: pipelines, lineages, batches, closes, and what the outputs made of them.
+--
+-- Keys are names (lineage, unique_id) and not the number that a lineage has too: the same names are in the result tables, in commits to Delta and
+-- Iceberg, in messages and in logs, and a sink's own database has no table of lineages to look a number up in. lineage_no is short enough for the
+-- name of a session. Names cost some 30 bytes a row; a join by them needs no other table.
+--
+-- Columns named read, rows, partition, before and every are no reserved words in PostgreSQL. The views, which people query, have other names where
+-- a word would mislead. A column has a comment if its name and its constraints do not say what is in it.
+--
+-- JSON is read where it is used: source_to is Spark's, and its form differs by source. What is looked for has an index on the expression.
 CREATE TABLE onlyonce_private.pipelines (
     instance    text PRIMARY KEY,
     instance_no int GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -183,6 +192,8 @@ CREATE TABLE onlyonce_private.window_counts (
     CONSTRAINT window_counts_once UNIQUE NULLS NOT DISTINCT (lineage, batch_id, output, window_start, window_end),
     CONSTRAINT window_counts_of_a_batch FOREIGN KEY (lineage, batch_id) REFERENCES onlyonce_private.batches
 ) WITH (autovacuum_vacuum_insert_threshold = 20000, autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.01);
+-- They begin with the output: a query names one, and its instance follows by the lineage. The instance as a column of its own would be stored
+-- once more in each row of the table that has the most. Outputs of one name in several pipelines share a range of these indexes.
 CREATE INDEX window_counts_by_window ON onlyonce_private.window_counts (output, window_start);
 CREATE INDEX window_counts_late ON onlyonce_private.window_counts (output, window_start, window_end) WHERE late > 0;
 CREATE INDEX window_counts_by_length ON onlyonce_private.window_counts (output, (window_end - window_start));
@@ -219,7 +230,9 @@ COMMENT ON TABLE onlyonce_private.panes IS
 COMMENT ON COLUMN onlyonce_private.panes.held IS 'How many records in time came since its last pane; NULL: none, or its output has no trigger.';
 COMMENT ON COLUMN onlyonce_private.panes.held_since IS 'When the batch began that brought the first of them.';
 
--- The record catalog: packed ids by chunk, partitioned by pipeline, then by bucket of system time.
+-- The record catalog: packed ids by chunk, partitioned by pipeline, then by bucket of system time. A bucket is ten minutes, so an instance has up to
+-- 144 partitions a day: what is older than the horizon goes by dropping them, without a dead row, and a look-up never plans over all
+-- of them, since it reads the chunks' keys from chunk_list first.
 CREATE TABLE onlyonce_private.catalog_chunks (
     instance   text NOT NULL,
     bucket     bigint NOT NULL,
@@ -736,6 +749,8 @@ COMMENT ON TABLE onlyonce_private.window_sums IS
     'What the batches of a life that are cut from the log had met of each window, all of it in time or rejected: a batch that met a late record stays.';
 
 CREATE TABLE onlyonce_private.rejected (
+    -- A pair may be rejected in several rows, so none of its columns is a key. With this one the table can be replicated, and a row be named.
+    rejected_no  bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT rejected_once PRIMARY KEY,
     instance     text   NOT NULL,
     output       text   NOT NULL,
     window_start timestamptz,

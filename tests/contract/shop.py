@@ -21,7 +21,9 @@ from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, declared, lineages, units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import formats
 from onlyonce.database.connect import forget_connections, run
+from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.model.frontier import Frontier
@@ -266,6 +268,8 @@ def _columns(sales: list[tuple[int, int, Any]], partition: int) -> receive_unit.
 def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     """A platform whose drivers have just started."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
+    formats.make_home()
     return Shop(log)

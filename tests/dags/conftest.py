@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-if "AIRFLOW_HOME" not in os.environ:
-    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
-    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+import tests.support.airflow_home  # noqa: F401 - it makes the folder
+
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(Path(os.environ["AIRFLOW_HOME"]) / "plugins")
 
 PASSWORD = "p@ss/w%rd:ö"

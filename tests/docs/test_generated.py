@@ -25,7 +25,7 @@ def test_each_command_has_its_options() -> None:
 
     assert {"onlyonce run", "onlyonce lineage new", "onlyonce sql"} <= {*sections}
     assert "`--close`" in sections["onlyonce run"]
-    assert "onlyonce sql STATEMENT [OPTIONS]" in sections["onlyonce sql"]
+    assert "onlyonce sql [STATEMENT] [OPTIONS]" in sections["onlyonce sql"]
 
 
 def test_each_comment_of_a_view_is_on_its_page() -> None:

@@ -1,6 +1,6 @@
 """The ledger of faulted runs: what each suite has killed, cut or stopped, and what was lost or doubled by it.
 
-`record` is called after each faulted run, in whatever process; `caught` after each mutant. Nothing happens unless
+`record` is called after each faulted run, in whatever process. Nothing happens unless
 ONLYONCE_FAULT_RESULTS names a file. A pytest session that has it set writes that JSON at its end and prints a
 table. What an earlier session has noted of other suites and points stays in the file; the same ones are replaced.
 """
@@ -52,11 +52,6 @@ def fact(name: str, value: Entry) -> None:
     _note({"fact": name, "value": value})
 
 
-def caught(mutant: str, by: Iterable[str], *, is_caught: bool) -> None:
-    """Note whether the tests of a mutant have failed on it."""
-    _note({"mutant": mutant, "by": sorted(by), "caught": is_caught})
-
-
 def explored(model: str, states: int) -> None:
     """Note how many states of a model were reached, of which none was wrong."""
     _note({"model": model, "states": states})
@@ -70,16 +65,12 @@ def chosen_seed() -> int:
 def merged(before: Entry, notes: list[Entry]) -> Entry:
     """The results file after a session with these notes."""
     suites: dict[str, dict[str, Entry]] = before.get("suites", {})
-    mutants: dict[str, Entry] = before.get("mutants_by_name", {})
     for suite, point in {(n["suite"], n["point"]) for n in notes if "suite" in n}:
         mine = [n for n in notes if (n.get("suite"), n.get("point")) == (suite, point)]
         entry: Entry = {name: sum(n[name] for n in mine) for name in ("lost", "doubled")} | {"runs": len(mine)}
         if seeds := sorted({n["seed"] for n in mine if n["seed"] is not None}):
             entry["seeds"] = seeds
         suites.setdefault(suite, {})[point] = entry
-    for note in notes:
-        if "mutant" in note:
-            mutants[note["mutant"]] = {"caught": note["caught"], "by": note["by"]}
     models = before.get("states_by_model", {}) | {note["model"]: note["states"] for note in notes if "model" in note}
     facts: dict[str, Entry] = {name: before[name] for name in FACTS if name in before}
     for note in notes:
@@ -87,9 +78,8 @@ def merged(before: Entry, notes: list[Entry]) -> Entry:
             facts[note["fact"]] = facts.get(note["fact"], {}) | note["value"]
     points = [entry for suite in suites.values() for entry in suite.values()]
     totals = {name: sum(entry[name] for entry in points) for name in ("runs", "lost", "doubled")}
-    mutated = {"mutants": len(mutants), "mutants_caught": sum(m["caught"] for m in mutants.values())}
     modelled = {"model_states": sum(models.values()), "states_by_model": models}
-    return totals | mutated | modelled | facts | {"suites": suites, "mutants_by_name": mutants}
+    return totals | modelled | facts | {"suites": suites}
 
 
 def table(results: Entry) -> Table:
@@ -101,7 +91,7 @@ def table(results: Entry) -> Table:
     shown.add_section()
     totals = [results[name] for name in ("runs", "lost", "doubled")]
     shown.add_row("all", str(sum(map(len, results["suites"].values()))), *map(str, totals))
-    shown.caption = f"mutants: {results['mutants_caught']} of {results['mutants']} caught; {results['model_states']} states of models"
+    shown.caption = f"{results['model_states']} states of models"
     return shown
 
 

@@ -1,8 +1,9 @@
-"""results.json: the last verdict of each mutant, the commit at which it ran, and when."""
+"""results.json: the last verdict of each mutant, the commit at which it ran, and when; the tests of each fault found."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
@@ -14,6 +15,7 @@ from tests.mutants.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("results.json")
+HOLE = re.compile(r"(foundation|values|outputs|security|erasure)-\d+(?=-)")
 
 
 class Result(TypedDict):
@@ -37,8 +39,17 @@ def save(name: str, verdict: str, why: str) -> None:
     known = load() | {name: Result(verdict=verdict, commit=git("rev-parse", "HEAD"), at=at, why=why)}
     partial = FILE.with_suffix(".partial")
     kept = {name: known[name] for name in sorted(known) if name in MUTANTS}
-    partial.write_text(json.dumps({"mutants": kept, "holes": {}}, indent=1, ensure_ascii=False) + "\n")
+    partial.write_text(json.dumps({"mutants": kept, "holes": holes()}, indent=1, ensure_ascii=False) + "\n")
     partial.replace(FILE)
+
+
+def holes() -> dict[str, list[str]]:
+    """Return the tests of each fault that a review found, by its number: those of the mutants named after it."""
+    found: dict[str, set[str]] = {}
+    for name, mutant in MUTANTS.items():
+        if number := HOLE.match(name):
+            found.setdefault(number[0], set()).update(mutant.tests)
+    return {number: sorted(found[number]) for number in sorted(found)}
 
 
 def due(*, only_changed: bool) -> list[Mutant]:

@@ -17,6 +17,7 @@ import pytest
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.model.storage.location import Location, Url, location
 from onlyonce.sources.files import line_reader, listing, object_file, object_listing, typed_files
+from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.line_reader import Range
 from onlyonce.sources.files.listing import Counter, InputFile
 from onlyonce.sources.files.object_listing import Known
@@ -45,11 +46,12 @@ def put(at: Location, content: bytes) -> Entry:
 
 
 def new(
-    prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100, count: Counter | None = None
+    prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100, count: Counter | None = None,
+    folders: Folders | None = None,
 ) -> list[list[InputFile]]:
     """What is new below a prefix."""
     assert isinstance(prefix, Url)
-    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most, count))
+    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most, count, folders or Folders()))
 
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
@@ -109,7 +111,24 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
         pa.RecordBatch.from_pylist([{"batch_no": number, "path": file.path, "mark": file.mark}]) for number, file in ((1, replaced), (0, one), (1, two))
     )
     assert new(place, entries) == []
-    assert entries.roots == (str(place),)
+    assert {one.root for one in (one, replaced, two)} == {str(place)}
+
+
+@pytest.mark.parametrize("place", STORES, indirect=True)
+def test_objects_in_folders_below_the_prefix_are_read_or_their_folders_reported(place: Location) -> None:
+    """At any depth, each known by its whole key; hidden ones are temporary."""
+    for name in ("top", "dt=1/a", "dt=1/hour=2/a", "dt=2/a", "_temporary/a", "dt=1/_SUCCESS", "dt=1/.a"):
+        put(place / name, b"{}\n")
+    above = Folders()
+    [[top]] = new(place, folders=above)
+    assert (top.path, above.skipped) == (f"{place}/top", {f"{place}/dt=1", f"{place}/dt=2"})
+
+    deep = Folders(recursive=True)
+    [files] = new(place, folders=deep)
+
+    assert [one.path.removeprefix(f"{place}/") for one in files] == ["dt=1/a", "dt=1/hour=2/a", "dt=2/a", "top"]
+    assert ({one.root for one in files}, deep.skipped) == ({str(place)}, set())
+    assert new(place, known(files), folders=deep) == []
 
 
 @pytest.mark.parametrize("place", STORES, indirect=True)

@@ -45,7 +45,7 @@ def inbox(shop: Shop, versitygw: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     declared.write_text(DECLARED.format(inbox=f"{versitygw.bucket()}/landing/shop"))
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(declared))
     monkeypatch.setattr(release, "_lines", of_a_folder._lines)
-    monkeypatch.setattr(forget, "_compute_again", lambda *_: None)
+    monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
     from onlyonce.declare import loading
     from onlyonce.declare.sources import inputs
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from functools import cache
 from typing import Any
 
-if "AIRFLOW_HOME" not in os.environ:
-    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
-    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+import tests.support.airflow_home  # noqa: F401 - it makes the folder
+
 os.environ.setdefault(
     "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, long enough for its algorithm to take it, all of it"
 )

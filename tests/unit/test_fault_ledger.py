@@ -18,26 +18,25 @@ def note(suite: str, point: str, lost: int = 0, doubled: int = 0) -> ledger.Entr
 
 
 def test_totals_are_the_sums_over_all_points() -> None:
-    """Runs, lost and doubled of every suite; mutants and those that were caught."""
+    """Runs, lost and doubled of every suite."""
     notes = [note("a", "x"), note("a", "x", lost=2), note("a", "y", doubled=3), note("b", "x")]
-    notes += [{"mutant": "m", "by": ["t"], "caught": True}, {"mutant": "n", "by": ["t"], "caught": False}]
 
     results = ledger.merged({}, notes)
 
-    totals = {name: results[name] for name in ("runs", "lost", "doubled", "mutants", "mutants_caught")}
-    assert totals == {"runs": 4, "lost": 2, "doubled": 3, "mutants": 2, "mutants_caught": 1}
+    totals = {name: results[name] for name in ("runs", "lost", "doubled")}
+    assert totals == {"runs": 4, "lost": 2, "doubled": 3}
     assert results["suites"]["a"] == {
         "x": {"runs": 2, "lost": 2, "doubled": 0}, "y": {"runs": 1, "lost": 0, "doubled": 3},
     }  # fmt: skip
 
 
 def test_a_later_session_replaces_what_it_ran_again_and_keeps_the_rest() -> None:
-    """By suite and point; a mutant by its name."""
-    first = ledger.merged({}, [note("a", "x", lost=1), note("a", "y"), {"mutant": "m", "by": ["t"], "caught": False}])
+    """By suite and point."""
+    first = ledger.merged({}, [note("a", "x", lost=1), note("a", "y")])
 
-    second = ledger.merged(first, [note("a", "x"), {"mutant": "m", "by": ["t"], "caught": True}])
+    second = ledger.merged(first, [note("a", "x")])
 
-    assert (second["runs"], second["lost"], second["mutants"], second["mutants_caught"]) == (2, 0, 1, 1)
+    assert (second["runs"], second["lost"]) == (2, 0)
 
 
 def test_states_of_models_add_up_and_stay_until_they_are_explored_again() -> None:

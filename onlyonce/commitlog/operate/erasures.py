@@ -96,6 +96,11 @@ def begin(
     return replace(found, number=number)
 
 
+def leave(connection: Connection, instance: str, number: int, what: str) -> None:
+    """Name in the receipt what could not be erased."""
+    do(connection, "erasures", "leave", instance=instance, number=number, what=what)
+
+
 def end(connection: Connection, instance: str, erasure: Erasure, version: int) -> None:
     """All of it is done: the receipt stays, and what was to be done is forgotten."""
     windows = sum(len(some) for some in erasure.spans.values())

@@ -54,7 +54,7 @@ def units_elsewhere(connection: Connection, begun: list[Row]) -> list[Row]:
 
 
 def waits(connection: Connection) -> dict[str, list[Row]]:
-    """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements."""
+    """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements, real time."""
     return {
         "long_runs": _rows(ask(connection, "doctor", "lost_long_runs")),
         "down": _rows(ask(connection, "doctor", "outputs_down")),
@@ -62,6 +62,7 @@ def waits(connection: Connection) -> dict[str, list[Row]]:
         "given_up": _rows(ask(connection, "doctor", "given_up_rows")),
         "undelivered": _rows(ask(connection, "doctor", "undelivered_rows")),
         "subscriptions": _rows(ask(connection, "doctor", "open_subscriptions")),
+        "ahead": _rows(ask(connection, "doctor", "ahead")),
     }
 
 

@@ -113,6 +113,11 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
     return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 
 
+def give_up(connection: Connection, instance: str, output: str) -> None:
+    """Give up the begun backfills of an output, so that none of them holds up an erasure or another backfill."""
+    do(connection, "backfills", "give_up", instance=instance, output=output)
+
+
 def open_lineage(connection: Connection, request: Request, run_id: str) -> Driver:
     """The lineage of an interval under a new epoch: a driver that is still at work on it is fenced."""
     found: Lineage = lineages.register(connection, request.instance, request.query, uuid4(), kind="backfill")
@@ -128,10 +133,11 @@ def begin(connection: Connection, driver: Driver, request: Request, events_versi
     _lock(connection, request.instance)
     removals.refuse_span(connection, request.instance, request.output, request.span.start, request.reach_back)
     _refuse_overlap(connection, driver.lineage, request, request.span)
-    if do(connection, "backfills", "replace_begun", lineage=driver.lineage):
-        authorities.fence(connection, driver)
+    do(connection, "backfills", "replace_begun", lineage=driver.lineage)
     outbox.throw_away(connection, request.instance, driver.lineage)
     number = int(ask(connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
+    if number:  # the driver of an earlier attempt may still write
+        authorities.fence(connection, driver)
     start, stop = request.span.times
     do(
         connection, "backfills", "begin",

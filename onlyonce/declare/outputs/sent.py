@@ -9,6 +9,7 @@ import re
 from dataclasses import field
 from datetime import timedelta
 from typing import Literal
+from urllib.parse import urlsplit
 
 from onlyonce.declare.declaration import declaration
 from onlyonce.declare.several import NONE, Several
@@ -18,20 +19,31 @@ MOST_IN_A_REQUEST = 1000
 """Rows: a crash may leave as many unanswered for each request that is under way."""
 
 
+HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def in_clear_text(url: str) -> bool:
+    """Return whether what is sent to an address leaves this machine without encryption."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in HERE
+
+
 @declaration
 class Webhook:
     """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that never changes.
 
     url            where each row is POSTed as JSON, or instead of it
     connection     the environment variable that holds the URL, which may be a secret
-    authorization  the environment variable that holds the header Authorization
+    authorization  the environment variable that holds the header Authorization. Refused with http://, except to this machine
+    secret         the environment variable that holds the secret (whsec_…) with which requests are signed, by Standard Webhooks: the
+                   headers webhook-id, webhook-timestamp and webhook-signature
     keys           rows of the same values are sent in order, each after the answer to the one before
     order_by       what orders the rows of a key within a batch, after their window
     remembers      how long the endpoint is known to recognise a key: a row that was sent again later than this, after
                    an answer was lost, is marked as uncertain. By default it is not known to recognise any
     attempts       how often a row is sent before it is a dead letter
     pause          the pause before the second attempt; twice as long before each later one, up to ten minutes
-    timeout        how long an answer is waited for
+    timeout        how long a whole request may take, to the end of its answer
     at_once        how many requests are under way at once
     batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the header
                    Idempotency-Key its key. More: its body is a list of CloudEvents (application/cloudevents-batch+json), also
@@ -44,6 +56,7 @@ class Webhook:
     url: str | None = field(default=None, repr=False)
     connection: str | None = None
     authorization: str | None = None
+    secret: str | None = None
     keys: Several[str] = NONE
     order_by: Several[str] = NONE
     # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
@@ -59,6 +72,11 @@ class Webhook:
             raise Refused("Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
         if self.url is not None and not self.url.startswith(("https://", "http://")):
             raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
+        if self.authorization and self.url and in_clear_text(self.url):
+            raise Refused(
+                "Webhook: authorization with an http:// address: anyone on the way could read the token",
+                hint="write the address as https://; http:// with a token is for this machine (localhost) alone",
+            )
         if self.order_by and not self.keys:
             raise Refused("Webhook: order_by without keys", hint="rows are in order within a key only: name the keys")
         if not 1 <= self.batch <= MOST_IN_A_REQUEST:

@@ -108,10 +108,14 @@ def folder(pipeline: Pipeline) -> Location | None:
     return settings.inbox_location(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
 
 
+def each(pipeline: Pipeline) -> list[Pipeline]:
+    """Return each source of a pipeline as if it were its only one."""
+    return [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
+
+
 def folders(pipeline: Pipeline) -> list[Location]:
     """The inboxes of a pipeline, whatever it reads."""
-    each = [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
-    return [found for view in each if (found := folder(view)) is not None]
+    return [found for view in each(pipeline) if (found := folder(view)) is not None]
 
 
 def _check(pipeline: Pipeline) -> None:

@@ -32,6 +32,8 @@ class Files:
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a prefix of an
                         object store, s3://bucket/prefix: the objects directly below it (docs/how-to/object-store.md)
+    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names that begin with a dot or
+                        an underscore are left alone. False: such a folder is skipped, and each run and the doctor report it
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
                         with a comma or quote in double quotes, a quote doubled; nothing between commas is null.
@@ -53,6 +55,7 @@ class Files:
     start: Literal["earliest", "latest"] | datetime = EARLIEST
     max_record_bytes: int = record_size.DEFAULT
     links: bool = False
+    recursive: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)

@@ -4,7 +4,7 @@
 |------------------|------------------------------------------------------------------|
 | onlyonce_admin   | everything (the cluster's superuser; no part of the platform)    |
 | onlyonce_writer  | owns the database `onlyonce`                                     |
-| onlyonce_reader  | connect to `onlyonce`; the migrations grant it the views         |
+| onlyonce_reader  | connect to `onlyonce`; `migrate` grants it the views              |
 | airflow          | owns the database `airflow`                                      |
 
 Who calls it: `onlyonce.local.database.postgres`, and `onlyonce.local.setup` for a server in a container. All of it may be repeated: an

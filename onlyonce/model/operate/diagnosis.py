@@ -34,6 +34,7 @@ class Evidence:
     redeclared     lineages whose begun batch began under another declaration than today's
     filters        (instance, chunk, ids) of damaged filters
     temporaries    instance, or a store's prefix → files that a killed process left
+    skipped        pipeline → folders below its inbox that no run reads, in words
     """
 
     declared: frozenset[str]
@@ -52,6 +53,7 @@ class Evidence:
     filters: list[tuple[str, Any, int]] = field(default_factory=list)
     temporaries: Mapping[str, list[str]] = field(default_factory=dict)
     waits: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
@@ -61,7 +63,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     resting = {query["lineage"]: query for query in seen.queries if query["instance"] not in at_work}
     first = [*_forgotten(seen, resting), *_lives(seen, resting)]
     blocked = {finding.where for finding in first}
-    later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work)]
+    later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work), *_skipped(seen)]
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
@@ -245,3 +247,12 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
             data = "none: nobody reads them; they take room"
             repair = Repair(f"{FIX} --yes", "files", tuple(files), for_good=True)
             yield Finding("stale temporaries", instance, what, data, repair)
+
+
+def _skipped(seen: Evidence) -> Iterator[Finding]:
+    """Folders below an inbox that no run reads."""
+    for pipeline, what in seen.skipped.items():
+        yield Finding(
+            "skipped folders", pipeline, what, "what these folders hold is in no result; everything else is complete",
+            Repair("declare Files(recursive=True) to read them, or move them out of the inbox"),
+        )  # fmt: skip

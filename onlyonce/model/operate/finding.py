@@ -58,11 +58,11 @@ def new_life(target: str) -> Repair:
     return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
 
 
-def not_migrated(missing: Iterable[str]) -> Finding:
-    """The database is older than this version."""
+def views_missing(missing: Iterable[str]) -> Finding:
+    """Return the finding of a database that lacks tables, or has the views of another version."""
     return Finding(
-        "migrations", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
-        "none; the next run would bring it up to date, and until then this can't look further", Repair(FIX, "migrate"),
+        "missing views", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
+        "none; the next run makes them, and until then this can't look further", Repair(FIX, "migrate"),
     )  # fmt: skip
 
 
@@ -74,6 +74,14 @@ def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding
     return Finding(
         "begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True)
     )
+
+
+def wider_permissions(where: str, found: int, allowed: int) -> Finding:
+    """Other users of the machine may enter a folder of the embedded home."""
+    return Finding(
+        "permissions", where, f"its permissions are {found:o}: other users of this machine may enter or read it",
+        "none is lost; they may read records, logs and state", Repair(f"chmod {allowed:o} {where}"),
+    )  # fmt: skip
 
 
 def other_version(where: str, what: str) -> Finding:

@@ -40,9 +40,19 @@ def waiting(
     for row in rows.get("subscriptions", ()):
         if row["held_seconds"] > DAY:
             yield _held(row, declared)
+    for row in rows.get("ahead", ()):
+        yield _ahead(row)
     for row in rows.get("away", ()):
         if row["lineage"].rsplit("/", 2)[0] not in at_work and row["quiet_seconds"] >= grace_seconds:
             yield _not_asked(row)
+
+
+def _ahead(row: Row) -> Finding:
+    name = row["instance"]
+    what = f"the ingestion time of {name} is {_long(row['ahead_seconds'])} ahead of PostgreSQL's clock: a driver's clock was wrong"
+    data = "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` accepts later event times"
+    command = f"wait; or begin again: put the archived input back, onlyonce drop {name} --tables --yes, then onlyonce run {row['pipeline']}"
+    return Finding("ingestion time ahead", name, what, data, Repair(command))
 
 
 def _lost(row: Row, declared: Collection[str]) -> Finding:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import getpass
 import secrets
 from argparse import Namespace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ from onlyonce.commitlog import views
 from onlyonce.commitlog.operate import compaction as noted
 from onlyonce.commitlog.operate import erasures
 from onlyonce.commitlog.operate.erasures import Erasure
-from onlyonce.commitlog.outputs import rejections
+from onlyonce.commitlog.outputs import backfills, rejections
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Pipeline, split_ddl
+from onlyonce.declare.pipeline import Pipeline, split_ddl, target
 from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexpected
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.outputs.backfill import Span
@@ -47,7 +49,8 @@ OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, an
 
 
 WITHOUT = "records without a line"
-"""The fact of the report. If it is not 0, the exit code is 1."""
+FAILED = "outputs not computed again"
+"""Facts of the report. If one of them is not 0, the exit code is 1."""
 
 
 def main(argv: list[str]) -> Report:
@@ -68,8 +71,8 @@ def main(argv: list[str]) -> Report:
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
         begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
     passing("forget-after-begin")
-    _erase(database, pipeline, condition, begun, found, asked)
-    return _receipt(database, pipeline, condition, begun, asked.run_id)
+    failed = _erase(database, pipeline, condition, begun, found, asked)
+    return _receipt(database, pipeline, condition, begun, asked.run_id, failed)
 
 
 def _begin(
@@ -83,8 +86,8 @@ def _begin(
 
 def _erase(
     database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, found: Found, asked: Namespace
-) -> None:
-    """Each step finds by itself what is left of it, so it may be killed and run again."""
+) -> list[Failed]:
+    """Erase, and return the outputs that could not be computed again. Each step finds by itself what is left of it, so it may be killed and run again."""
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
     records.remove(database, instance, path, pipeline, condition, erasure)
@@ -101,12 +104,17 @@ def _erase(
         ids = erasure.ids
         run(database, lambda conn: erasures.forget_ids(conn, instance, ids))
     passing("forget-after-beside")
+    failed = []
     if erasure.spans:
-        _compute_again(database, pipeline, erasure, asked)
+        failed = _compute_again(database, pipeline, erasure, asked)
         _staged(database, instance)
+    for one in failed:
+        run(database, lambda conn: backfills.give_up(conn, instance, one.output))  # noqa: B023 - it is called here
+        run(database, lambda conn: erasures.leave(conn, instance, erasure.number, one.left(pipeline)))  # noqa: B023
     passing("forget-before-end")
     version = delta.latest(path)
     run(database, lambda conn: erasures.end(conn, instance, erasure, version))
+    return failed
 
 
 def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found:
@@ -139,16 +147,47 @@ def _staged(database: Database, instance: str) -> None:
     staged_rows.remove(run(database, lambda conn: erasures.settled(conn, instance)), at_once=True)
 
 
-def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, asked: Namespace) -> None:
+@dataclass(frozen=True)
+class Failed:
+    """An output whose windows could not be computed again. The error may quote records, so it is shown and never stored."""
+
+    output: str
+    span: Span
+    error: OnlyonceError
+
+    def left(self, pipeline: Pipeline) -> str:
+        """Return what the receipt says: where the records' results still are, and how to go on."""
+        start, stop = (f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for time in self.span.times)
+        return (
+            f"output {self.output} ({target(pipeline, pipeline.output(self.output))}): its windows could not be computed again ({type(self.error).__name__}), so rows "
+            f"that were made of these records stay. Repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to {stop}"
+        )
+
+
+def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, asked: Namespace) -> list[Failed]:
+    """Compute the windows of each output again. An output that fails for good does not keep the others from it."""
     from onlyonce.context.run_context import RunContext
     from onlyonce.outputs.recompute import recompute
-    from onlyonce.session import session
+    from onlyonce.session import ending, session
 
     spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
+    failed = []
     for output, spans in sorted(erasure.spans.items()):
-        for start, stop in spans:
-            recompute.recompute(context, pipeline.output(output), Span(start, stop))
+        try:
+            for start, stop in spans:
+                recompute.recompute(context, pipeline.output(output), Span(start, stop))
+        except Exception as raised:
+            error = ending.ended(raised)
+            if not isinstance(error, Refused | InvariantBroken | Unexpected):
+                raise  # the same command finishes it
+            failed.append(Failed(output, Span(min(spans)[0], max(stop for _, stop in spans)), error))
+    return failed
+
+
+def complete(report: Report) -> bool:
+    """Return whether each record's line was found and each output was computed again."""
+    return not (report.facts[WITHOUT] or report.facts.get(FAILED))
 
 
 def _any(found: Found) -> bool:
@@ -170,10 +209,13 @@ def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasu
     return Report(f"{pipeline.name}: records {what}", "dry run", facts, _stays(todo))
 
 
-def _receipt(database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str) -> Report:
+def _receipt(
+    database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str, failed: list[Failed]
+) -> Report:
     """What the log says that was done, and what came meanwhile."""
     [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=done.number))
-    warnings = []
+    warnings = [f"output {one.output} could not be computed again: {one.error.what}" for one in failed]
+    done = replace(done, left=[*(one.left(pipeline) for one in failed), *done.left])
     if _any(_look(database, pipeline, condition)):
         warnings.append(
             "more of these records came meanwhile, or are in batches that are still in use: run the same command again"
@@ -181,7 +223,7 @@ def _receipt(database: Database, pipeline: Pipeline, condition: Condition, done:
     return Report(
         f"{pipeline.name}: records forgotten",
         run_id,
-        {"pipeline": pipeline.name, **row, WITHOUT: done.without_line, **_ids(done)},
+        {"pipeline": pipeline.name, **row, WITHOUT: done.without_line, FAILED: len(failed), **_ids(done)},
         _stays(done),
         warnings,
     )

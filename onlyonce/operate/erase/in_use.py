@@ -67,7 +67,7 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
     if isinstance(pipeline.source, Kafka) or not (found.files or found.objects):
         return []
     inbox = input_files.inbox_of(pipeline)
-    there: list[Location] = [*(one.path for one in found.files if one.path.parent == inbox), *found.objects]
+    there: list[Location] = [*(one.path for one in found.files if inbox in one.path.parents), *found.objects]
     known = [_taken_in(database, name, there) for name in (pipeline.name, *input_files.sharing(pipeline))]
     return [path for path in there if any(str(path) not in one for one in known)]
 

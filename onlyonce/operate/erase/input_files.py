@@ -22,7 +22,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage.location import Location, Url
-from onlyonce.sources.files import packing
+from onlyonce.sources.files import folders, packing
 from onlyonce.storage import durable
 
 MARK = "forget"
@@ -81,7 +81,7 @@ def left(pipeline: Pipeline) -> list[str]:
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
         return [f"{files}: delete those with such records", *others]
     packed = sum(_packed(path) for path in _files(pipeline))
-    links = sum(path.is_symlink() for path in inbox.iterdir()) if isinstance(inbox, Path) and inbox.is_dir() else 0
+    links = sum(path.is_symlink() for path in _there(pipeline)) if isinstance(inbox, Path) else 0
     told = {"packed input file(s)": packed, "link(s)": links}
     archive = settings.archive()
     stored = [f"objects below {archive / pipeline.name}: delete those with such records"] if isinstance(archive, Url) else []
@@ -123,13 +123,13 @@ def inbox_of(pipeline: Pipeline) -> Location:
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
-    for folder in (inbox_of(pipeline), archive / pipeline.name if isinstance(archive, Path) else None):
-        if isinstance(folder, Path) and folder.is_dir():
-            yield from sorted(
-                path
-                for path in folder.iterdir()
-                if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
-            )
+    archived = folders.files(archive / pipeline.name, recursive=True) if isinstance(archive, Path) else []
+    yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
+
+
+def _there(pipeline: Pipeline) -> list[Path]:
+    inbox = inbox_of(pipeline)
+    return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
 
 
 def places(content: IO[bytes], condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:

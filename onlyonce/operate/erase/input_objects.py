@@ -16,7 +16,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage.location import Url
 from onlyonce.operate.erase import input_files
-from onlyonce.sources.files import listing, object_listing, packing
+from onlyonce.sources.files import folders, listing, object_listing, packing
 from onlyonce.storage.stores import Entry
 
 NAMED = 100
@@ -32,9 +32,9 @@ def found(pipeline: Pipeline, condition: Condition) -> list[Url]:
     columns = pipeline.columns() if pipeline.source.format == "csv" else None
     held: list[Url] = []
     with ThreadPoolExecutor(object_listing.AT_ONCE) as pool:
-        for page in object_listing.pages(inbox):
+        for page in object_listing.pages(inbox, folders.of(pipeline)):
             holds = pool.map(lambda one: _holds(one, condition, columns), page)
-            held += [inbox / one.at.name for one, is_one in zip(page, holds, strict=True) if is_one]
+            held += [one.at for one, is_one in zip(page, holds, strict=True) if is_one and isinstance(one.at, Url)]
     return sorted(held)
 
 

@@ -23,6 +23,7 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.commitlog import authorities
+from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate import compaction, removals
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
@@ -199,6 +200,7 @@ def _lines(
     from onlyonce.receive import past_rows
     from onlyonce.session import session
 
+    DriverClock(database).check()
     spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
     now = datetime.now(UTC)
     last = run(database, lambda conn: compaction.last_in(conn, pipeline.name, version))

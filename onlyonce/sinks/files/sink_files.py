@@ -107,6 +107,7 @@ class FilesWriter:
         floats = tuple(field.name for field in content_hash.float_fields(schema))
         beside = [F.col(quoted(name)) for name in floats if name not in arrow.names]
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
+        placed = placed if content_of_rows.rows else _no_rows(placed, plan.partitions)
         work = files_unit.Work(
             database, UnitId(plan.lineage, plan.batch_id, self._output.name, 0), driver.number, driver.epoch, self._sink,
             self.place, stores.store_of(self.place), arrow, floats, plan.partitions, tuple(sorted(whole, key=str)),
@@ -150,6 +151,12 @@ def _windows(rows: DataFrame) -> set[files_unit.Window]:
         return {(None, None)}
     found = rows.select(*[F.unix_micros(name).alias(name) for name in WINDOW]).distinct().collect()
     return {(row[0], row[1]) for row in found}
+
+
+def _no_rows(rows: DataFrame, partitions: int) -> DataFrame:
+    """Return an empty frame with these columns that has a task for each partition. Spark runs no task for rows that it knows to be none."""
+    none = rows.sparkSession.range(0, partitions, 1, partitions).filter("id < 0")
+    return none.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields])
 
 
 def _place(schema: StructType, shard: Column) -> list[Column]:

@@ -11,7 +11,6 @@ from an old one if it has the same inode and the same first line.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +22,7 @@ import xxhash
 from onlyonce.declare.sources.starts import Start, before_start
 from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.file_identity import inode, of_open, opened
+from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.listing import InputFile, accept, printable
 
 MARK = 1 << 10
@@ -44,10 +44,10 @@ class Known:
 
 
 def new_ranges(
-    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False
+    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders = DIRECTLY_IN
 ) -> list[InputFile]:
     """What each file of the folder has beyond what is known of it, in ranges of whole lines; the oldest change first."""
-    found = sorted(_there(folder, with_packed, links=links), key=lambda one: (one.modified_ns, one.path))
+    found = sorted(_there(folder, with_packed, links=links, folders=folders), key=lambda one: (one.modified_ns, one.path))
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
         looks = pool.map(lambda one: list(_new(one, known, most_bytes)), found)
         ranges = [one for of_file in looks for one in of_file]
@@ -108,19 +108,15 @@ class _There:
     kind: str | None
 
 
-def _there(folder: Path, with_packed: bool, *, links: bool) -> list[_There]:
-    # Names as in the other inboxes: hidden ones and folders are left alone.
+def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders = DIRECTLY_IN) -> list[_There]:
     found = []
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                if entry.name.startswith((".", "_")) or (packing.of(entry.name) and not with_packed):
-                    continue
-                now = entry.stat(follow_symlinks=links)
-                if not stat.S_ISDIR(now.st_mode):
-                    place = regular_file.place(entry.path, links=links)
-                    kind = regular_file.kind(now.st_mode)
-                    found.append(_There(entry.path, place, now.st_mtime_ns, now.st_ino, kind))
+    for entry in folders.entries(str(folder), links=links):
+        with suppress(OSError):
+            if packing.of(entry.name) and not with_packed:
+                continue
+            now = entry.stat(follow_symlinks=links)
+            place = regular_file.place(entry.path, links=links)
+            found.append(_There(entry.path, place, now.st_mtime_ns, now.st_ino, regular_file.kind(now.st_mode)))
     return found
 
 

@@ -37,9 +37,9 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
         _refuse_settled(name, folder, roots, moved)
         if said == "moved" and isinstance(source, Growing):
             _refuse_copies(pipeline, folder, set(there.known))
-        if said == "another" and folder in moved:
+        if said == "another" and (known := [one for one in moved if f"{one}/".startswith(f"{folder}/")]):
             raise Refused(
-                f"{folder} is the name of files of {name} that were moved away",
+                f"{known[0]} is the name of files of {name} that were moved away",
                 data="nothing was changed",
                 hint="give the new files a folder of another name",
             )
@@ -56,7 +56,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
     return Report(f"{name}: its inbox", "told" if said else "asked", facts)
 
 
-def _refuse_settled(name: str, folder: str, roots: list[str], moved: moved_inboxes.Moved) -> None:
+def _refuse_settled(name: str, folder: str, roots: tuple[str, ...], moved: moved_inboxes.Moved) -> None:
     try:
         moved_inboxes.named(name, folder, roots, moved)
     except Refused:

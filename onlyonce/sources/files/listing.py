@@ -6,7 +6,6 @@ files: about 0.03 ms of one core and 0.5 KB for each. A known file costs a look 
 
 from __future__ import annotations
 
-import csv
 import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -19,7 +18,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from onlyonce.model.values.line_values import Invalid, csv_cells
 from onlyonce.sources.files import packing, regular_file
+from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.object_file import ObjectFile
 
 PIECE = 1 << 22
@@ -48,7 +49,7 @@ class InputFile:
     """A file as it was when it was first seen. `refusal` says why its content can't be read, if so.
 
     Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
-    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag.
+    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag. `root`: the inbox, as `path` names it.
     """
 
     path: str
@@ -60,6 +61,7 @@ class InputFile:
     begins: int = 0
     ends: int = 0
     mark: str = ""
+    root: str = ""
     moved_to: str = ""
 
     @property
@@ -91,31 +93,30 @@ def new_files(
     count: Counter | None = None,
     *,
     links: bool = False,
+    folders: Folders = DIRECTLY_IN,
 ) -> Iterator[InputFile]:
     """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
 
     `header` is what the first line of each must be; it is no record. `count` counts the records of a file that has no
-    lines, and raises Damaged. `links`: whether links are followed.
+    lines, and raises Damaged. `links`: whether links are followed. `folders`: what becomes of those below.
     No error for a single file: one that can't be read has a `refusal`, one that vanishes was never there.
     """
     # Small files are counted at once: handing them to another thread takes longer than to read them.
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
             pool.submit(_accepted, one, header, count) if one.size > PIECE else _accepted(one, header, count)
-            for one in _fresh(folder, known, links=links)
+            for one in _fresh(folder, known, links, folders)
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
 
 
-def _fresh(folder: Path, known: dict[str, tuple[int, int]], *, links: bool) -> list[_Found]:
-    # Sorted by path. Names that begin with . or _ are somebody's temporaries, here as in Spark; folders are no files.
+def _fresh(folder: Path, known: dict[str, tuple[int, int]], links: bool, folders: Folders) -> list[_Found]:
     found = []
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            # It may vanish while we look: then there is no file.
-            with suppress(OSError):
-                if not entry.name.startswith((".", "_")) and (one := _looked_at(entry, known, links=links)):
-                    found.append(one)
+    for entry in folders.entries(str(folder), links=links):
+        # It may vanish while we look: then there is no file.
+        with suppress(OSError):
+            if one := _looked_at(entry, known, links=links):
+                found.append(one)
     return sorted(found, key=lambda one: one.path)
 
 
@@ -215,9 +216,9 @@ def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
 def _other_header(content: Content, header: str) -> str | None:
     with content() as file:
         first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
-    names = next(csv.reader([first]), [])
-    if ",".join(name.strip() for name in names) == header:
-        return None
+    with suppress(Invalid):
+        if ",".join((name or "").strip() for name in csv_cells(first)) == header:
+            return None
     return f"the first line of the file is {first[:200]!r}, and not the header {header!r}"
 
 
@@ -229,6 +230,9 @@ def changed(file: InputFile, *, links: bool = False) -> str | None:
         return "the file vanished before it was read"
     except OSError as error:
         return f"the file can't be read: {error.strerror}"
+    inbox = file.place.removesuffix(file.path.removeprefix(file.root))
+    if file.root and not links and not regular_file.is_directly_below(file.place, inbox):
+        return "a folder between the inbox and the file is a symbolic link now, which is not followed"
     if (now.st_size, now.st_mtime_ns) != (file.size, file.modified_ns):
         return f"the file changed after it was listed: it had {file.size} bytes, it has {now.st_size}"
     return None

@@ -37,9 +37,9 @@ def tell(pipeline: str, named: str, folder: str) -> None:
 
 
 def place(path: str, moved: Moved) -> str:
-    """Where a registered file is now."""
-    folder, slash, name = path.rpartition("/")
-    return f"{moved[folder]}/{name}" if slash and folder in moved else path
+    """Return where a registered file is now; the longest folder above it that was moved decides."""
+    above = max((folder for folder in moved if path.startswith(f"{folder}/")), key=len, default=None)
+    return path if above is None else moved[above] + path.removeprefix(above)
 
 
 def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> str:

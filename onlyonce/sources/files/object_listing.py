@@ -2,7 +2,7 @@
 
 An object is known by its key and its ETag. A million objects are listed in pages, of which one is in memory: what the registry knows is sixteen bytes for
 each, and what is new is registered some thousand at a time. Whoever can't be counted because it was replaced since the page was listed is left to the
-next look. As in a folder, what lies deeper than the prefix, and what begins with . or _, is left alone.
+next look. `folders` decides what becomes of objects deeper below the prefix.
 
 Who calls it: `discovery`, `source_files`, and `erase`. Errors: those of the store. Not promised: that a prefix without an object is told from one that was lost.
 """
@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 import xxhash
 from numpy.typing import NDArray
 
 from onlyonce.model.storage.location import Url, location
 from onlyonce.sources.files import listing
+from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.listing import Counter, InputFile
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
@@ -47,14 +47,13 @@ NONE: Hashes = np.zeros(0, np.uint64)
 
 @dataclass(frozen=True)
 class Known:
-    """The objects of the registry: hashes of their names, in order, and of the ETag that each was last seen with; and the prefixes they were below.
+    """The objects of the registry: hashes of their names, in order, and of the ETag that each was last seen with.
 
     Two names with one hash would be one in four hundred thousand registries of a hundred million objects; then the second is refused, and told.
     """
 
     names: Hashes = field(default_factory=lambda: NONE)
     marks: Hashes = field(default_factory=lambda: NONE)
-    roots: tuple[str, ...] = ()
 
     def look(self, names: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
         """Which of some names are known, and with what they were last seen."""
@@ -67,12 +66,8 @@ class Known:
 def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
     """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered, and all before them."""
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
-    roots = {root: EARLIER + place for place, root in enumerate(before.roots, 1 - len(before.roots))}
     for batch in registered:
         numbers = batch.column("batch_no").to_numpy()
-        folders = pc.replace_substring_regex(batch.column("path"), r"/[^/]*\z", "")
-        for root, number in zip(folders.to_pylist(), numbers.tolist(), strict=True):
-            roots[root] = max(number, roots.get(root, number))
         parts.append((numbers, _hashes(batch.column("path").to_pylist()), _hashes(batch.column("mark").to_pylist())))
     numbers, names, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(names):
@@ -80,17 +75,17 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
     order = np.lexsort((numbers, names))
     names, marks = names[order], marks[order]
     last = np.append(names[1:] != names[:-1], True)
-    return Known(names[last], marks[last], tuple(sorted((root for root in roots if root), key=lambda root: roots[root])))
+    return Known(names[last], marks[last])
 
 
 def new_objects(
-    prefix: Url, named: str, there: Known, header: str | None, most: int, count: Counter | None = None
+    prefix: Url, named: str, there: Known, header: str | None, most: int, count: Counter | None = None, folders: Folders = DIRECTLY_IN
 ) -> Iterator[list[InputFile]]:
     """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it; `count`
     counts the records of an object that has no lines."""
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if count else AT_ONCE) as pool:
-        for some in _parts(_fresh(prefix, named, there), most):
-            accepted = pool.map(partial(_accepted, named, header, count), sorted(some, key=lambda one: str(one[0].at)))
+        for some in _parts(_fresh(prefix, named, there, folders), most):
+            accepted = pool.map(partial(_accepted, prefix, named, header, count), sorted(some, key=lambda one: str(one[0].at)))
             if found := [one for one in accepted if one is not None]:
                 yield found
 
@@ -107,41 +102,41 @@ def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def pages(prefix: Url) -> Iterator[list[Entry]]:
-    """The objects directly below a prefix that are input, page by page; the log is told how far it is."""
-    listed, begin = 0, len(prefix.key) + 1 if prefix.key else 0
+def pages(prefix: Url, folders: Folders = DIRECTLY_IN) -> Iterator[list[Entry]]:
+    """Yield the objects below a prefix that are input, page by page; the log is told how far it is."""
+    listed = 0
     for page in _parts(stores.of(prefix).entries(prefix), PAGE):
         listed += len(page)
         if listed % TOLD == 0:
             log.info("listing", prefix=str(prefix), objects=listed)
-        yield [one for one in page if _is_input(one.at.key[begin:])]  # type: ignore[union-attr]
+        yield [one for one in page if folders.holds(prefix, one)]
     if listed >= TOLD:
         log.info("listed", prefix=str(prefix), objects=listed)
 
 
-def _fresh(prefix: Url, named: str, there: Known) -> Iterator[tuple[Entry, bool]]:
+def _fresh(prefix: Url, named: str, there: Known, folders: Folders) -> Iterator[tuple[Entry, bool]]:
     """What is new, with whether its name is known."""
-    for entries in pages(prefix):
-        names = _hashes([f"{named}/{one.at.name}" for one in entries])
+    for entries in pages(prefix, folders):
+        names = _hashes([_name(prefix, named, one) for one in entries])
         is_known, marks = there.look(names)
         same = is_known & (marks == _hashes([one.etag for one in entries]))
         yield from ((one, bool(replaced)) for one, replaced, old in zip(entries, is_known, same, strict=True) if not old)
 
 
-def _is_input(name: str) -> bool:
-    return bool(name) and "/" not in name and not name.startswith((".", "_"))
+def _name(prefix: Url, named: str, entry: Entry) -> str:
+    return named + str(entry.at).removeprefix(str(prefix))
 
 
-def _accepted(named: str, header: str | None, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
+def _accepted(prefix: Url, named: str, header: str | None, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
     entry, replaced = found
-    name, path = f"{named}/{entry.at.name}", str(entry.at)
+    name, path = _name(prefix, named, entry), str(entry.at)
     at = (entry.bytes, round(entry.modified * 1_000_000_000))
     refusal = listing.refusal(path, path, replaced=replaced)
     try:
         one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, header, count, entry.etag)
     except (Changed, FileNotFoundError):
         return None
-    return InputFile(one.path, one.size, one.modified_ns, one.lines, one.refusal, mark=entry.etag)
+    return InputFile(one.path, one.size, one.modified_ns, one.lines, one.refusal, mark=entry.etag, root=named)
 
 
 def _changed(file: InputFile) -> str | None:

@@ -1,7 +1,8 @@
 """Opens a file that somebody else has put into a folder. Only a regular file is opened: no link is followed, and no pipe is waited for.
 
 Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it: whatever lists or
-reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be told from the file itself.
+reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be told from the file itself;
+and from folders of a recursive inbox that are swapped for a link between the look when a batch begins and its reading.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ def check(path: str) -> None:
     """The same look, for those who open by name. Raises NoFile."""
     if not stat.S_ISREG(mode := os.lstat(path).st_mode):
         raise _no_file(path, mode)
+
+
+def is_directly_below(path: str, inbox: str) -> bool:
+    """Return whether no folder between an inbox and a file is a link. Links above the inbox are its owner's."""
+    below = os.path.dirname(path).removeprefix(inbox)  # noqa: PTH120 - as it is written
+    return os.path.realpath(inbox + below) == os.path.realpath(inbox).rstrip("/") + below.rstrip("/")
 
 
 def place(path: str, *, links: bool) -> str:

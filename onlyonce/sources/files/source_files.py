@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog.lineages import Driver
@@ -29,6 +29,7 @@ from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
 from onlyonce.sources.discovery import Inbox as Inbox
 from onlyonce.sources.files import (
+    folders,
     growing,
     line_reader,
     moved_inboxes,
@@ -47,7 +48,7 @@ from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
-FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
+FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string"
 RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
 """Of a source that is read in ranges, or of objects, whose ETag is the mark."""
 LISTINGS = 5
@@ -55,16 +56,17 @@ NO_PLACE = -1
 """In the place of a position: the file as a whole."""
 
 
-def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
-    """Where a pipeline's files come in, and the registry of an instance."""
+def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: set[str] | None = None) -> Inbox:
+    """Where a pipeline's files come in, and the registry of an instance. `skipped`: the folders that a listing skips are added to it."""
     source = pipeline.source
     assert not isinstance(source, Kafka)
     folder = inputs.folder(pipeline)
     assert folder is not None
     table = registry.folder(pipeline, instance) / "files"
     return Inbox(
-        instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name)
-    )
+        instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name),
+        folders.of(pipeline, skipped),
+    )  # fmt: skip
 
 
 def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
@@ -137,7 +139,7 @@ def _schema(pipeline: Pipeline) -> str:
 
 
 def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tuple[Any, ...]:
-    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal)
+    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal, f.root)
     return (*file, f.identity, f.begins, f.ends, f.mark, now) if discovery.in_ranges(pipeline) else (*file, now)
 
 
@@ -187,8 +189,12 @@ def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
     if not rows:
         return Listed([], NO_BATCH, datetime.now(UTC))
     # What lies before the source's start is in the registry, and is no file of a batch.
-    files = [] if rows[0].batch_no == NO_BATCH else [_where(InputFile(*r[1:-1]), moved or {}) for r in rows]
+    files = [] if rows[0].batch_no == NO_BATCH else [_where(_file(row), moved or {}) for row in rows]
     return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
+
+
+def _file(row: Row) -> InputFile:
+    return InputFile(**{name: value for name, value in row.asDict().items() if name not in ("batch_no", "seen_at")})
 
 
 def _where(file: InputFile, moved: Moved) -> InputFile:

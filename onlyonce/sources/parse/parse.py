@@ -25,6 +25,8 @@ from onlyonce.sources.parse import mapping, parse_columns, parse_lines
 PLACE = ("oo_file", "oo_position")
 BOUND = "oo_bound"
 """The column with the last event time that is valid."""
+GIVEN = "="
+"""Stands before a key or header in the hash of a record, so that an empty one is not a missing one."""
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
@@ -72,6 +74,10 @@ class _Asked:
         """What comes beside the value of a message (its key, headers) takes the place of a field of that name in it."""
         return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
 
+    def kept_beside(self) -> list[Column]:
+        """Return the key and headers that `oo_line` does not have. Of records in columns it has them."""
+        return [] if self.in_columns else [F.col(quoted(name)).cast("string") for name in self.beside]
+
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """(oo_line, oo_refused), by position also (oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
@@ -113,7 +119,8 @@ def _record(asked: _Asked) -> list[Column]:
     place = asked.place()
     identity = [*asked.salted(), *(place or [F.col(quoted(c)).cast("string") for c in asked.record_id])]
     known = F.lit(True) if place else valid
-    payload = F.xxhash64("oo_line")
+    # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives the same.
+    payload = F.xxhash64("oo_line", *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside()))
     unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],

@@ -25,7 +25,7 @@ from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.sources.parse import plain_lines
-from onlyonce.sources.parse.parse import BESIDE, BOUND, PLACE
+from onlyonce.sources.parse.parse import BESIDE, BOUND, GIVEN, PLACE
 
 AS_IDS = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp")
 """The types whose text, of which an id is made, Arrow and Spark write alike."""
@@ -107,6 +107,9 @@ class Reader:
     ) -> tuple[xxh64.Hashes, xxh64.Hashes, xxh64.Hashes]:
         here = pa.array(rows)
         payload = xxh64.of_texts(lines.column("oo_line").take(here))
+        for name in self.beside:
+            given = pc.binary_join_element_wise(GIVEN, _text(columns[name], self.kinds[name]), "")
+            payload = xxh64.of_texts(pc.fill_null(given, ""), payload)
         # What stands before the values is the same for all.
         firsts = [np.full(1, xxh64.SEED, np.uint64), xxh64.of_texts(pa.array(["low"]))]
         if self.salt:

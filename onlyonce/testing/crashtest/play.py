@@ -31,6 +31,7 @@ from onlyonce.environment import variable
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Url
+from onlyonce.sources.files import folders
 from onlyonce.storage import stores
 from onlyonce.testing import crashing
 from onlyonce.testing.crashing import Chain, Difference, Queue, Strike
@@ -60,7 +61,7 @@ def play(asked: Asked, tell: Tell) -> Report:
     if not asked.master.startswith("local"):
         raise Refused("a kill reaches the processes of this machine only", hint="--master local[2], or leave it out")
     left_out = _columns(asked.leave_out, pipeline)
-    given = sorted(path for path in asked.input.glob("*") if path.is_file() and not path.name.startswith((".", "_")))
+    given = [path for path in folders.files(asked.input, recursive=folders.is_recursive(pipeline)) if path.is_file()]
     if not given:
         raise Refused(f"there are no files in {asked.input}", hint="--input names a folder like the pipeline's inbox")
     tell(0, 0, "a PostgreSQL of its own starts")
@@ -68,7 +69,9 @@ def play(asked: Asked, tell: Tell) -> Report:
         inbox = server.folder / "input"
         inbox.mkdir(mode=0o700)
         for path in given:
-            shutil.copy2(path, inbox)
+            copy = inbox / path.relative_to(asked.input)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
         declared = redirected.file_for(asked.pipeline, files, inbox, server.folder / "declared")
         with _prefix(keep=asked.keep) as stored:
             return _Test(asked, pipeline, server, declared, left_out, tell, stored).play()

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import psutil
 import psycopg2
+from sqlalchemy.engine import make_url
 
 from onlyonce.environment import inherited
 from onlyonce.local import processes
@@ -49,7 +50,7 @@ class Server:
     def url(self, role: str, database: str | None = None) -> str:
         """The URL of a role, for its own or another database."""
         url = (self.folder / "postgres" / f"{role}.url").read_text().strip()
-        return url if database is None else url.rsplit("/", 1)[0] + "/" + database
+        return url if database is None else make_url(url).set(database=database).render_as_string(hide_password=False)
 
     def new_database(self) -> str:
         """A fresh database, owned by the writer."""

@@ -18,6 +18,7 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import Request
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import DatabaseAway, OnlyonceError, Refused, Superseded
 from onlyonce.model.frontier import Frontier
@@ -38,6 +39,7 @@ def elsewhere(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     """The database of a sink, empty, that the environment names; the log is the environment's platform."""
     name = log.server.new_database()
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv(THERE, log.server.url("writer", name))
     yield Database(log.server.url("writer", name))

@@ -142,6 +142,57 @@ def test_changed_views_are_made_anew_and_readers_may_go_on(log: Log, files: Path
     assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
 
 
+OURS = "SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = 'onlyonce'::regnamespace AND relkind = 'v' ORDER BY 1"
+KEPT = """
+    SELECT c.oid::regclass::text, pg_get_viewdef(c.oid), c.relacl::text FROM pg_class c
+    WHERE relnamespace IN ('onlyonce'::regnamespace, 'team'::regnamespace) AND relkind = 'v'
+"""
+APPENDED = ("SELECT part, format, made_at FROM", "SELECT part, format, made_at, 1 AS appended FROM")
+RENAMED = ("SELECT part, format, made_at FROM", "SELECT part AS of_part, format, made_at FROM")
+
+
+@pytest.fixture
+def depended_on(log: Log) -> list[str]:
+    """Our views. A team has a view and a grant on each."""
+    ours = [name for (name,) in log.rows(OURS)]
+    log.rows("CREATE SCHEMA team")
+    for name in ours:
+        log.rows(f"CREATE VIEW team.{name.removeprefix('onlyonce.')} AS SELECT * FROM {name}; GRANT SELECT ON {name} TO pg_monitor")
+    return ours
+
+
+def test_replaced_views_keep_a_teams_views_and_grants(log: Log, files: Path, depended_on: list[str]) -> None:
+    """On each view; a column that is appended is there."""
+    before = Counter(row for row in log.rows(KEPT) if row[0] != "onlyonce.formats")
+    path = files / "inspect.sql"
+    path.write_text(path.read_text().replace(*APPENDED))
+
+    assert migrate(log.url) == ["inspect"]
+    assert Counter(row for row in log.rows(KEPT) if row[0] != "onlyonce.formats") == before
+    assert log.rows("SELECT DISTINCT appended FROM onlyonce.formats") == [(1,)]
+    assert log.rows("SELECT count(*) FROM team.formats") == [(2,)]
+    assert len(depended_on) > 25
+
+
+def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(log: Log, files: Path, depended_on: list[str]) -> None:
+    """Nothing changes. Without them it is made anew, with our own views on it."""
+    before = Counter(log.rows(KEPT))
+    path = files / "inspect.sql"
+    path.write_text(path.read_text().replace(*RENAMED).replace("COMMENT ON COLUMN onlyonce.formats.part", "COMMENT ON COLUMN onlyonce.formats.of_part"))
+    with pytest.raises(Refused, match=r"the view onlyonce\.formats of this version has other columns") as refusal:
+        migrate(log.url)
+
+    for name in depended_on:
+        assert f"the view team.{name.removeprefix('onlyonce.')} ({name})" in refusal.value.what
+        assert f"the grant to pg_monitor ({name})" in refusal.value.what
+    assert Counter(log.rows(KEPT)) == before
+    log.rows("DROP SCHEMA team CASCADE; REVOKE ALL ON ALL TABLES IN SCHEMA onlyonce FROM pg_monitor")
+    assert migrate(log.url) == ["inspect"]
+    assert log.rows("SELECT of_part FROM onlyonce.formats ORDER BY 1") == [("authority",), ("platform",)]
+    assert [name for (name,) in log.rows(OURS)] == depended_on
+    assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
+
+
 def test_a_sinks_database_gets_epochs_units_and_an_id_and_nothing_else(empty: str) -> None:
     """No views, no log; and when it is the platform's own it stays as it is."""
     applied = migrate_authority(empty)

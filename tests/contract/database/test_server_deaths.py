@@ -23,6 +23,7 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, forget_connections, run, transaction
+from onlyonce.database.formats import make_home
 from onlyonce.database.migrate import migrate
 from onlyonce.local import processes
 from onlyonce.local.database import postgres
@@ -178,6 +179,7 @@ def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="onlyonce-own-")).resolve()
     folder.chmod(0o711)
     monkeypatch.setenv("ONLYONCE_HOME", str(folder))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PG_PORT", str(free_port()))
     postgres.start()
     yield Server(folder)

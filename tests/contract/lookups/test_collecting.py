@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
+from onlyonce.database.formats import make_home
 from onlyonce.lookups import collecting, copies
 from onlyonce.lookups.copies import Named
 from onlyonce.testing.suite.log import Log
@@ -22,6 +23,7 @@ HOUR = 3600
 def place(log: Log, tmp_path: Path) -> Iterator[Path]:
     """A folder of copies, in a home of its own."""
     with settings.within({"ONLYONCE_HOME": str(tmp_path), "ONLYONCE_DATABASE_URL": log.url}):
+        make_home()
         found = copies.folder("postgres::shop.cities")
         assert isinstance(found, Path)
         yield found

@@ -15,7 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
+from onlyonce.database import formats
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Batch
 from onlyonce.operate import archive, collect
 from tests.contract.conftest import Log
@@ -39,6 +41,7 @@ class Shop:
     def put(self, *names: str) -> None:
         """Files of a producer."""
         for name in names:
+            (self.inbox / name).parent.mkdir(exist_ok=True)
             (self.inbox / name).write_text(f"the content of {name}\n")
 
     def run(self, instance: str = "shop") -> Receive:
@@ -52,7 +55,7 @@ class Shop:
         self.run(instance)
         there = DeltaTable(str(table(instance))).to_pyarrow_table().to_pylist() if table(instance).exists() else []
         known = [entry["path"] for entry in there]
-        new = [path for path in sorted(self.inbox.iterdir()) if str(path) not in known]
+        new = [path for path in sorted(self.inbox.rglob("*")) if path.is_file() and str(path) not in known]
         rows = [
             {
                 "batch_no": len(known) + n, "path": str(path), "size": path.stat().st_size,
@@ -108,8 +111,10 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     """An inbox with three files, registered by the stream; archiving is on."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
+    formats.make_home()
     made = Shop(log, tmp_path)
     made.put("a", "b", "c")
     made.register()
@@ -132,6 +137,21 @@ def test_a_file_goes_when_its_batch_is_committed(shop: Shop) -> None:
     assert collect.main([]).facts["files archived"] == 1
     assert shop.places == {"a": "archive", "b": "archive", "c": "inbox"}
     assert collect.main([]).facts["files archived"] == 0
+
+
+def test_files_below_folders_keep_their_way_in_the_archive(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of one name are two files. Without `recursive` they are no input, and stay."""
+    shop.put("dt=1/a", "dt=2/a")
+    shop.register()
+    shop.commit(0, 1, 2, 3, 4)
+    collect.main([])
+    assert sorted(path.name for path in shop.inbox.iterdir()) == ["dt=1", "dt=2"]
+
+    monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/deep_shop.py")
+    assert collect.main([]).facts["files archived"] == 2
+    for name in ("dt=1/a", "dt=2/a"):
+        assert (shop.home / "archive" / "shop" / name).read_text() == f"the content of {name}\n"
+        assert not (shop.inbox / name).exists()
 
 
 def test_files_that_grow_stay(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -490,7 +490,7 @@ def test_stale_temporaries_go_with_yes_alone_and_nothing_else_does(shop: Shop) -
     assert all(path.exists() for path in [*others, fresh])
 
 
-def test_a_database_that_lacks_migrations_is_brought_up_to_date(shop: Shop) -> None:
+def test_views_of_another_version_are_found_and_made(shop: Shop) -> None:
     """It is the only finding until then: the other questions need the tables."""
     resting(shop)
     shop.output("balance", upto="begin")
@@ -498,9 +498,9 @@ def test_a_database_that_lacks_migrations_is_brought_up_to_date(shop: Shop) -> N
     shop.log.rows("DROP VIEW onlyonce.lag CASCADE; DELETE FROM onlyonce_private.views_made")
 
     found = only(examined())
-    left = repaired_only("migrations")
+    left = repaired_only("missing views")
 
-    assert (found["finding"], found["what"], found["fix"]) == ("migrations", "the database lacks: inspect", "yes")
+    assert (found["finding"], found["what"], found["fix"]) == ("missing views", "the database lacks: inspect", "yes")
     assert left == ["begun batch"]
     assert shop.log.rows("SELECT count(*) FROM onlyonce.lag")
 

@@ -18,6 +18,7 @@ from onlyonce import settings
 from onlyonce.commitlog import long_runs, subscriptions
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
 from onlyonce.sinks.outbox import deliver
@@ -49,6 +50,7 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def platform(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Log:
     """A log with its folder; no driver has written there."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     return log

@@ -38,7 +38,7 @@ LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{
 def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:  # noqa: F811
     """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the archive."""
     monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(forget, "_compute_again", lambda *_: None)
+    monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
     shop.receive((WHO, at(0)), ("other", at(0)), (BROKEN, "no JSON"))
     shop.receive(("later", at(3)), (WHO, at(4)))
@@ -221,6 +221,23 @@ def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: st
 
     assert rows(closed) == before
     assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
+
+
+def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a recursive inbox, and in the archive."""
+    monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/deep_shop.py")
+    files = [settings.inbox("shop") / "dt=1" / "a.jsonl", Path(str(settings.archive()), "shop", "dt=1", "b.jsonl")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("\n".join(LINES) + "\n")
+    with pytest.raises(Retryable, match=r"a\.jsonl is not taken in yet"):
+        erase()
+
+    entry = {"path": [str(files[0])], "batch_no": [0], "size": [1], "modified_ns": [1]}
+    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}), mode="append")
+    erase()
+
+    assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
 
 
 def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:

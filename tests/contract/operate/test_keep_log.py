@@ -13,6 +13,7 @@ from psycopg2.extras import Json
 from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import ask, run
+from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import FailPoint
@@ -41,6 +42,7 @@ MINUTE = timedelta(minutes=1)
 def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Log:
     """A log of two lives, a batch a minute, each of one window of its own; a collection has been."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     monkeypatch.setattr(log_cuts, "AT_ONCE", 120)
     log = new_log()

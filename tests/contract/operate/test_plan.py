@@ -16,6 +16,7 @@ import pytest
 from onlyonce.commitlog import batches, declared, lineages, units
 from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import Database, run
+from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline
 from onlyonce.model.batch import Batch
@@ -63,6 +64,7 @@ def ran(log: Log, pipeline: Pipeline, query: str, *, windows: int = 0) -> None:
 def planned(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Pipeline], plan.Plan]:
     """The plan of a declaration, by this log."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     return lambda pipeline: plan.made(Database(log.url), pipeline)
 
 

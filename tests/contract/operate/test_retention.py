@@ -15,6 +15,7 @@ from onlyonce.catalog import catalog_lookup
 from onlyonce.commitlog import batches, views
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
 from onlyonce.operate import audit, collect
 from tests.contract.catalog.test_merging import killed_at
@@ -28,6 +29,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Receive
     """The stream of the declared pipeline `shop`, in a home of its own."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     catalog_lookup.forget()
     return Receive(log)

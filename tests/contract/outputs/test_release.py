@@ -22,6 +22,7 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import releases
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
@@ -105,6 +106,7 @@ def _lines(
 def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     """A pipeline with two committed batches of invalid rows."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     monkeypatch.setattr(release, "_lines", _lines)
@@ -267,6 +269,7 @@ def test_remnants_are_sets_of_their_own(shop: Shop) -> None:
 def test_nothing_that_has_not_run_is_released(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A pipeline without `events` is refused with the command that comes first."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     with pytest.raises(Refused) as refused:

@@ -18,6 +18,7 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import Request
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 from onlyonce.model.errors import Superseded
 from onlyonce.model.outputs.backfill import Span
@@ -205,6 +206,7 @@ def test_the_report_names_what_is_held_and_what_it_waits_for(
     Attempt(box).put(sales(3))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", box.log.url)
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/sending.py")
 
     report = deliver.main(["shop", "--retry-dead"])

@@ -13,6 +13,7 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities, batches, declared, lineages, units
 from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.sinks import owner
@@ -80,6 +81,7 @@ class Output:
 def home(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Log:
     """The log of a platform that is this process's."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     return log
 

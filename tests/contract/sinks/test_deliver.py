@@ -17,6 +17,7 @@ import pytest
 from onlyonce.commitlog.operate import retention
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused, Retryable, Superseded
 from onlyonce.sinks.outbox import deliver
@@ -376,6 +377,7 @@ def declared(box: Outbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     with Endpoint() as endpoint:
         monkeypatch.setenv("ONLYONCE_DATABASE_URL", box.log.url)
         monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+        make_home()
         monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/sending.py")
         monkeypatch.setenv("TEST_ENDPOINT", endpoint.url)
         yield endpoint

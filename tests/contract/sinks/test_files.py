@@ -12,6 +12,7 @@ import pytest
 
 from onlyonce import failpoints
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.sinks.files import files_unit, finalize, sweep
@@ -26,6 +27,7 @@ ALL = sales(5) + sales(3, minute=1)
 def shop(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shards:
     """An output with a file sink, on a platform of this test's own."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     return Shards(log, log.start("shop", "sales"))
 

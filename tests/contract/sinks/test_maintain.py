@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from onlyonce import settings
 from onlyonce.commitlog import batches
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
@@ -186,6 +187,7 @@ def test_only_delta_tables_of_windows_that_close_are_maintained(
 ) -> None:
     """The others have no date that is closed for good."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     output = Output(name="mine", transform="a:b", sink=sink, window=window)
     pipeline = Pipeline(
         name="shop",

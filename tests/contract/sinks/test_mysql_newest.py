@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -53,10 +52,9 @@ class Table:
             if name == point:
                 raise Killed
 
-        with ExitStack() as killing:
+        with pytest.MonkeyPatch.context() as killing, suppress(Killed):
             for module in (postgres_unit, mysql_rows, mysql_upsert, mysql_history):
-                killing.enter_context(mock.patch.object(module, "passing", kill))
-            killing.enter_context(suppress(Killed))
+                killing.setattr(module, "passing", kill)
             self.write(batch, changes)
 
     def rows(self) -> set[Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -59,10 +58,9 @@ class Table:
             if name == point:
                 raise Killed
 
-        with ExitStack() as killing:
+        with pytest.MonkeyPatch.context() as killing, suppress(Killed):
             for module in (postgres_unit, postgres_newest, postgres_history):
-                killing.enter_context(mock.patch.object(module, "passing", kill))
-            killing.enter_context(suppress(Killed))
+                killing.setattr(module, "passing", kill)
             self.write(batch, rows, schema)
 
     def rows(self) -> set[tuple[Any, ...]]:

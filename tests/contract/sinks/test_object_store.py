@@ -17,6 +17,7 @@ import pytest
 from pyarrow import fs
 
 from onlyonce import failpoints
+from onlyonce.database.formats import make_home
 from onlyonce.failpoints import FailPoint
 from onlyonce.local.processes import wait_until
 from onlyonce.model.errors import InvariantBroken
@@ -55,6 +56,7 @@ def _answers(port: int) -> bool:
 def shop(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shards:
     """An output with a file sink in a store: S3 behind pyarrow.fs, by options of the URL or by the standard variables; memory behind fsspec."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     bucket = f"b{uuid4().hex[:8]}"
     if request.param == "memory":

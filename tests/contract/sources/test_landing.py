@@ -19,6 +19,7 @@ from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.commitlog import subscriptions
 from onlyonce.database.connect import run
+from onlyonce.database.formats import make_home
 from onlyonce.local.feed import deliver, publish
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
@@ -89,6 +90,7 @@ def landing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landers: 
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", fake.address)
         monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
         monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+        make_home()
         monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/messages.py"))
         fake.subscribe("sales")
         fake.subscribe("orders")

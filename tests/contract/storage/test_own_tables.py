@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
+from onlyonce.database.formats import make_home
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.receive import events
 from onlyonce.storage import attempt_files, log_entries, own_tables, statistics
@@ -166,6 +167,7 @@ def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed
     """Of a batch that is in the table only the named files stay; those of a batch that is not in it stay, however old: a driver
     that was stopped may go on. What was written before folders told whose they are stays too."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
     events_of = tmp_path / "data" / "shop" / "events"
     write_deltalake(events_of, SCHEMA.empty_table(), partition_by=["kind"], configuration={SKIPPING: "n,at"})
 

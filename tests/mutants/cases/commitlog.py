@@ -167,7 +167,6 @@ MUTANTS = (
             'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
             'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) == ""',
         ),
-        Replace("_tell", "str(ours)", '""'),
         tests=(
             AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",
         ),
@@ -208,5 +207,20 @@ MUTANTS = (
         "onlyonce/commitlog/turns.py",
         Replace("of_row", "Tides.read(row.source_tides)", "Tides({}).declared([row.source_to[SOURCE]], 0)"),
         tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
+    ),
+    Mutant(
+        "values-19-clock-ahead",
+        "a driver's clock may be ahead of PostgreSQL's by any time",
+        "onlyonce/commitlog/driver_clock.py",
+        Replace("DriverClock.check", "theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS", "theirs > after + MOST_SECONDS"),
+        tests=("tests/contract/commitlog/test_driver_clock.py::test_a_clock_far_from_the_databases_is_refused[310.0]",),
+    ),
+    Mutant(
+        "values-19-not-compared",
+        "a run registers new input without comparing its clock",
+        "onlyonce/receive/receive.py",
+        Delete("register", "context.check_clock()"),
+        tests=("tests/spark/sources/test_several_sources.py::test_a_run_with_a_wrong_clock_registers_nothing",),
+        spark=True,
     ),
 )

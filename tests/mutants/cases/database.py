@@ -11,6 +11,20 @@ from tests.mutants.operators import Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "format-6-dependents-dropped",
+        "a view that can't be replaced in place is dropped with a team's views and grants",
+        "onlyonce/database/migrate.py",
+        Delete("_replace_views", "_refuse_dependents(connection, view, [name for name, _ in parts if name])"),
+        tests=("tests/contract/database/test_migrations.py::test_view_that_cannot_be_replaced_is_refused_with_its_dependents",),
+    ),
+    Mutant(
+        "format-6-views-made-anew",
+        "views are dropped and made again whenever one changes",
+        "onlyonce/database/migrate.py",
+        Replace("_replace_views", "_script(connection, part)", '_script(connection, f"DROP VIEW IF EXISTS {view} CASCADE;" * bool(view) + part)'),
+        tests=("tests/contract/database/test_migrations.py::test_replaced_views_keep_a_teams_views_and_grants",),
+    ),
+    Mutant(
         "format-1-session-in-any-format",
         "a session opens in a database of another format",
         "onlyonce/database/connect.py",

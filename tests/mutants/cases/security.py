@@ -10,6 +10,13 @@ FORGET = "tests/contract/operate/test_forget.py::"
 
 MUTANTS = (
     Mutant(
+        "security-erasure-1-first-failure",
+        "an erasure ends at the first output that can't be computed again",
+        "onlyonce/operate/erase/forget.py",
+        Never("_compute_again", "isinstance(error, Refused | InvariantBroken | Unexpected)"),
+        tests=("tests/spark/operate/test_forget.py::test_an_output_that_fails_holds_up_no_other_and_is_named",),
+    ),
+    Mutant(
         "security-erasure-2-raw-bytes",
         "an erasure finds a line only if it has the value's own bytes",
         "onlyonce/model/operate/erasing.py",
@@ -50,6 +57,34 @@ MUTANTS = (
         "onlyonce/local/database/cluster.py",
         Replace("", 'AUTHENTICATION = "require_auth=scram-sha-256"', 'AUTHENTICATION = "require_auth="'),
         tests=("tests/security/test_fake_server.py::test_a_fake_server_gets_no_password",),
+    ),
+    Mutant(
+        "security-10-open-home",
+        "other users of the machine may enter the folders of the embedded home",
+        "onlyonce/settings/home_folders.py",
+        Replace("", "PRIVATE = 0o700", "PRIVATE = 0o755"),
+        tests=("tests/security/test_home_permissions.py::test_another_user_reads_nothing_in_the_home",),
+    ),
+    Mutant(
+        "security-13-time-for-each-read",
+        "the time limit of a webhook begins again with each byte",
+        "onlyonce/sinks/outbox/deadline.py",
+        Replace("within", "time.monotonic() + seconds", "time.monotonic() + 60 * seconds"),
+        tests=("tests/security/test_webhook_targets.py::test_a_slow_target_holds_a_request_for_its_timeout_only",),
+    ),
+    Mutant(
+        "security-13-whole-answer",
+        "a webhook's answer is read to its end",
+        "onlyonce/sinks/outbox/webhook.py",
+        Never("_beginning", "len(read) >= ANSWER_BYTES"),
+        tests=("tests/security/test_webhook_targets.py::test_a_large_answer_is_read_in_part[long]",),
+    ),
+    Mutant(
+        "security-13-token-in-clear-text",
+        "a token goes to an http:// address",
+        "onlyonce/declare/outputs/sent.py",
+        Replace("in_clear_text", 'parts.scheme == "http" and parts.hostname not in HERE', "False"),
+        tests=("tests/security/test_webhook_targets.py::test_a_token_is_not_sent_in_clear_text",),
     ),
     Mutant(
         "security-12-found-of-any-owner",

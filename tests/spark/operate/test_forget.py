@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,8 +56,18 @@ def test_results_are_those_of_the_input_without_the_records_that_were_forgotten(
     assert multiset(shop_oracle.per_shop(left), *SHOPS) == multiset(platform.table("shop/per_shop"), *SHOPS)
 
 
-def _forget() -> Any:
-    return forget.main(["shop", "--where", f"shop = '{WHO}'", "--yes", "--master", "local[2]"])
+def _forget(who: str = WHO) -> Any:
+    return forget.main(["shop", "--where", f"shop = '{who}'", "--yes", "--master", "local[2]"])
+
+
+def _shops(platform: Platform) -> list[str]:
+    return sorted(platform.sql("SELECT shop FROM results.broken")["shop"])
+
+
+def _rows_in_files(platform: Platform) -> list[int]:
+    """The rows of the newest pane of each window of the FileSink."""
+    newest = "SELECT DISTINCT ON (window_start) rows FROM onlyonce_private.panes WHERE output = 'filed' ORDER BY window_start, generation DESC"
+    return list(platform.sql(newest)["rows"])
 
 
 def _killed(point: str) -> Callable[[str], None]:
@@ -65,3 +76,34 @@ def _killed(point: str) -> Callable[[str], None]:
             raise FailPoint(name)
 
     return passing
+
+
+def test_an_output_that_fails_holds_up_no_other_and_is_named(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: object
+) -> None:
+    """A window of a FileSink that loses its last record is emptied. The receipt has the command that computes the other output again, and another
+    person can be forgotten meanwhile."""
+    fails = tmp_path / "fails"
+    monkeypatch.setenv("ERASED_FAILS", str(fails))
+    platform = new_platform("tests/support/erased_outputs.py")
+    for number, who in enumerate(("one", "two", "last")):
+        platform.put("shop", f"{number}.jsonl", [{"id": who, "shop": who, "at": f"2026-01-0{number + 1}T00:00:00Z", "cents": 1, "weight": 1.0}])
+    platform.run("shop", "--close")
+    platform.end_sessions()
+
+    fails.touch()
+    report = _forget("one")
+    fails.unlink()
+    platform.end_sessions()
+    other = _forget("two")
+
+    left = [row["what"] for row in report.tables["stays, and is not in our reach"] if row["what"].startswith("output broken")]
+    assert (report.facts[forget.FAILED], other.facts[forget.FAILED]) == (1, 0)
+    assert left == [one for one in platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"] if one.startswith("output broken")]
+    assert _shops(platform) == ["last", "one"]
+    assert _rows_in_files(platform) == [0, 0, 1]
+
+    platform.backfill(*left[0].partition("onlyonce backfill ")[2].split())
+
+    assert _shops(platform) == ["last"]
+    assert audit.main(["--data"]).warnings == []

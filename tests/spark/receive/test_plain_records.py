@@ -195,6 +195,22 @@ def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
     assert [row.id for row in there if row.oo_reason is None] == ["a", "é"] * 3
 
 
+def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkSession, row_by_row: Callable[[], None]) -> None:
+    """So which of them is kept does not depend on the order in which a batch is read; a missing header is no empty one."""
+    topic = Kafka(topic="t", servers="localhost:1", headers=("one", "other"))
+    pipeline = replace(SHOP, schema="id string, at timestamp, one string, other string", source=topic)
+    beside = [(None, None), ("", None), (None, ""), ("x", None), (None, "x"), ("x", "y"), ("y", "x"), ("=x", None)]
+    rows = [('{"id":"a","at":"2026-03-01T12:00:00Z"}', *texts) for texts in beside]
+
+    here = records_of(spark, messages(spark, rows, "one", "other"), pipeline, NOW)
+    row_by_row()
+    there = records_of(spark, messages(spark, rows, "one", "other"), pipeline, NOW)
+
+    assert Counter(map(repr, here)) == Counter(map(repr, there))
+    assert len({row.oo_payload for row in here}) == len(beside)
+    assert len({(row.oo_high, row.oo_low) for row in here}) == 1
+
+
 def test_a_schema_with_other_types_is_left_to_sparks_parser() -> None:
     """Decimals, floats and nested columns are not read from a line in two ways, and of a double no id is made in two ways."""
     for kind in ("decimal(9,2)", "float", "array<string>", "struct<a:string>", "timestamp_ntz", "binary"):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from onlyonce.commitlog import driver_clock
 from onlyonce.model.errors import Refused
 from onlyonce.operate.change import plan
 from tests.support.broker import Broker
@@ -82,6 +83,19 @@ def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) 
     shop.run("shop", "--bounded")
     whole = multiset(shop.table("shop/per_minute@1"), "window_start", "place", "cents", "sales")
     assert whole == model.windows(model.in_time + model.late)
+
+
+def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run with a right clock takes all of it in."""
+    put(shop, 0, {"web": [[Sale("web", "w", 0, 1)]]})
+    monkeypatch.setattr(driver_clock, "MOST_SECONDS", -1e9)
+    with pytest.raises(Refused, match="the clock of this driver shows"):
+        shop.run("shop")
+    assert not list(shop.home.rglob("sources/web/files/*.parquet"))
+
+    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
+    shop.run("shop")
+    assert len(multiset(shop.sql("SELECT id FROM results.each"))) == 1
 
 
 POINTS = [

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.sources import discovery
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import source_files
+from onlyonce.sources.files import folders, source_files
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -29,7 +30,7 @@ def register(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str 
 
 
 def _inbox(pipeline: Pipeline, home: Path, instance: str) -> Inbox:
-    return Inbox(instance, home / "inbox", home / "data" / instance / "files", 10, pipeline)
+    return Inbox(instance, home / "inbox", home / "data" / instance / "files", 10, pipeline, folders=folders.of(pipeline))
 
 
 def read(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str = "shop") -> list[str]:
@@ -101,3 +102,21 @@ def test_a_reader_starts_behind_its_ends(spark: SparkSession, tmp_path: Path) ->
     (raw / "b.jsonl").write_bytes(text % 4)
     assert register(spark, pipeline, tmp_path) == 2
     assert read(spark, pipeline, tmp_path) == ["3", "4"]
+
+
+def test_files_below_folders_are_read_once_by_the_stream_and_a_bounded_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were there at the first run of a source that starts later are left out, in a folder too; the registry has the inbox."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    pipeline = replace(SHOP, source=Files(recursive=True, start="latest"))
+    append(tmp_path / "inbox" / "dt=1" / "a", 1)
+    register(spark, pipeline, tmp_path)
+    append(tmp_path / "inbox" / "dt=1" / "b", 2)
+    append(tmp_path / "inbox" / "dt=2" / "hour=1" / "a", 3)
+
+    for instance in ("shop", "shop@1"):
+        assert [register(spark, pipeline, tmp_path, instance) for _ in range(3)][-1] == 0
+        assert read(spark, pipeline, tmp_path, instance) == ["2", "3"]
+        there = discovery.registered(_inbox(pipeline, tmp_path, instance).table, pipeline)
+        assert there.roots == (str(tmp_path / "inbox"),)

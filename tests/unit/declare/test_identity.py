@@ -31,7 +31,7 @@ from tests.support.shop import SHOP
 MINUTE = timedelta(minutes=1)
 REGISTRY = "http://registry"
 DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
-    (Files(), {"start", "links"}),
+    (Files(), {"start", "links", "recursive"}),
     (Growing(), {"start", "links"}),
     (PubSub(subscription="projects/p/subscriptions/s"), set()),
     (Custom(reader="m:R", needs_dedup=True), {"start"}),

@@ -246,6 +246,19 @@ def test_a_header_is_no_record_and_must_name_the_declared_columns(
     assert (refusal in str(file.refusal)) if refusal else file.refusal is None
 
 
+@pytest.mark.parametrize("field", [140_000, 2_000_000])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_first_line_of_any_length_is_a_header_or_refused(inbox: Path, field: int, quote: str) -> None:
+    """The library's limit for a field is 131,072 characters; the files next to it are found."""
+    (inbox / "a.csv").write_text(f"{quote}{'x' * field}{quote},at\n1,2\n")
+    (inbox / "b.csv").write_text("id,at\n1,2\n")
+
+    long, good = new_files(inbox, {}, "id,at")
+
+    assert "and not the header 'id,at'" in str(long.refusal)
+    assert (good.lines, good.refusal) == (1, None)
+
+
 @pytest.mark.parametrize("ending", ["deflate", "lz4", "snappy", "LZ4"])
 def test_a_compressed_file_is_refused(inbox: Path, ending: str) -> None:
     """Spark would unpack it by its name and find other lines than were counted."""

@@ -1,0 +1,130 @@
+"""A webhook's target that means harm, and one that wants to know who calls."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import hmac
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import pytest
+
+from onlyonce.declare.pipeline import Webhook
+from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Answer, Row
+from onlyonce.sinks.outbox import webhook
+from tests.support.endpoints import Endpoint
+
+ROW = Row(1, "unit", 0, "life", None, '{"n":1}', "", 0)
+HEAD = b"HTTP/1.1 200 OK\r\n"
+BOMB = gzip.compress(b"0" * 30_000_000, 1)
+SLOW = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+
+
+@contextmanager
+def target(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Yield the address of a target that answers each connection so."""
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            with client:
+                client.recv(65_536)
+                with suppress(OSError):
+                    answer(client)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+
+
+def sent(url: str, **options: object) -> Answer:
+    """Send one row and return the answer to it."""
+    with webhook.opened(Webhook(url=url, timeout=timedelta(seconds=1), **options), "mails") as sender:  # type: ignore[arg-type]
+        return sender.send([ROW])[0]
+
+
+def dribbled(content: bytes) -> Callable[[socket.socket], None]:
+    """Return an answer that sends a byte every fifth of a second, and so never lets a time limit for one read pass."""
+
+    def answer(client: socket.socket) -> None:
+        for byte in content:
+            client.sendall(bytes([byte]))
+            threading.Event().wait(0.2)
+
+    return answer
+
+
+@pytest.mark.parametrize("content", [HEAD + b"X: " + b"x" * 100, SLOW + b"x" * 100], ids=["headers", "body"])
+def test_a_slow_target_holds_a_request_for_its_timeout_only(content: bytes) -> None:
+    """However few bytes come, and whenever."""
+    done = SLOW if content.startswith(SLOW) else b""
+
+    def answer(client: socket.socket) -> None:
+        client.sendall(done)
+        dribbled(content.removeprefix(done))(client)
+
+    begun = time.monotonic()
+    with target(answer) as url:
+        found = sent(url)
+
+    assert found.verdict == "unknown"
+    assert time.monotonic() - begun < 15
+
+
+@pytest.mark.parametrize("body", [BOMB, b"0" * 30_000_000], ids=["compressed", "long"])
+def test_a_large_answer_is_read_in_part(body: bytes) -> None:
+    """Neither decompressed nor read to its end: its first 64 kB say enough."""
+    encoding = b"Content-Encoding: gzip\r\n" if body is BOMB else b""
+    given = []
+
+    def answer(client: socket.socket) -> None:
+        client.sendall(HEAD + encoding + b"Content-Length: %d\r\n\r\n" % len(body))
+        for at in range(0, len(body), 65_536):
+            client.sendall(body[at : at + 65_536])
+            given.append(at)
+
+    with target(answer) as url:
+        found = sent(url)
+
+    assert found.verdict == "delivered"
+    assert len(found.text) <= 500
+    assert body is BOMB or len(given) * 65_536 < len(body)
+    assert body is not BOMB or found.text == "200 (a compressed answer)"
+
+
+def test_requests_are_signed_by_standard_webhooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target checks the signature over id, time and body; a row that is sent again has the same id."""
+    secret = b"0123456789abcdef01234567"
+    monkeypatch.setenv("MAIL_SECRET", f"whsec_{base64.b64encode(secret).decode()}")
+    with Endpoint() as endpoint:
+        for _ in range(2):
+            sent(f"{endpoint.url}/mail", secret="MAIL_SECRET")
+
+    for request in endpoint.requests:
+        of = {name: request.headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature")}
+        expected = hmac.new(secret, f"{of['id']}.{of['timestamp']}.".encode() + b'{"n":1}', hashlib.sha256).digest()
+        assert of["signature"] == f"v1,{base64.b64encode(expected).decode()}"
+        assert of["id"] == ROW.idempotency_key
+
+
+def test_a_token_is_not_sent_in_clear_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to an address in the declaration nor to one in a variable. Nothing leaves this machine on localhost."""
+    monkeypatch.setenv("MAIL_URL", "http://mail.example/send")
+    monkeypatch.setenv("MAIL_TOKEN", "Bearer x")
+    with pytest.raises(Refused, match="http://"):
+        Webhook(url="http://mail.example/send", authorization="MAIL_TOKEN")
+    hidden = Webhook(connection="MAIL_URL", authorization="MAIL_TOKEN")
+    with pytest.raises(Refused, match="without encryption"), webhook.opened(hidden, "mails"):
+        pass
+    with Endpoint() as endpoint:
+        assert sent(f"{endpoint.url}/mail", authorization="MAIL_TOKEN").verdict == "delivered"
