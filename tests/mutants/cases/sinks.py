@@ -471,7 +471,7 @@ MUTANTS = (
         "deleted-and-forgotten",
         "a key that was deleted is not remembered, so an older update brings its row back",
         "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(DELETE, FORGET)"),
+        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(DELETE, FORGET, UNDELETED)"),
         tests=(
             NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
             NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too",
@@ -481,40 +481,14 @@ MUTANTS = (
         "deleted-for-ever",
         "a key that is created again is still among the deleted ones",
         "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(REMEMBER, DELETE)"),
+        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(REMEMBER, DELETE, UNDELETED)"),
         tests=(NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
     ),
     Mutant(
         "late-version-ends-nothing",
         "the ends of a key's versions are found among the versions of one unit alone",
         "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("", """
-            \"\"\"
-            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
-            FROM (
-                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
-                FROM (
-                    SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
-                    {ended}
-                ) AS change
-                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-            ) AS found
-            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
-            \"\"\"
-        """, """
-            \"\"\"
-            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
-            FROM (
-                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
-                FROM (
-                    SELECT {identity}, valid_from FROM {target} WHERE ({identity}) IN (SELECT {identity} FROM arriving)
-                    {ended}
-                ) AS change
-                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-            ) AS found
-            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
-            \"\"\"
-        """),
+        Replace("write", "sql.SQL(FIND_ENDS)", 'sql.SQL(FIND_ENDS.replace("({keys}) IN (SELECT {keys}", "({identity}) IN (SELECT {identity}"))'),
         tests=(
             "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
         ),
