@@ -53,11 +53,17 @@ class Option:
 
 def moment(text: str) -> datetime:
     """A time as people and Airflow write it; without a zone it is UTC. Raises Refused."""
+    found = written(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def written(text: str) -> datetime:
+    """Return a time as people and Airflow write it, without a zone if it has none. Raise Refused."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise Refused(f"{text!r} is no time", hint="write it as 2013-01-31 or 2013-01-31T05:00Z") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found
 
 
 def _then_or_now(text: str) -> str:
@@ -105,8 +111,8 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "backfill": (
         _pipeline(),
-        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", needed=True, read=moment),
-        Option("--to", "And before this. Without a zone a time is UTC.", name="stop", metavar="TIME", needed=True, read=moment),
+        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", needed=True, read=written),
+        Option("--to", "And before this. A time without a zone is in the zone of the windows.", name="stop", metavar="TIME", needed=True, read=written),
         Option("--output", "Only this output, with those made from it; by default all with windows."),
         Option("--lookups", "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.", default="then", metavar="WHICH", read=_then_or_now),
         _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),

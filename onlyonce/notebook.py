@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.environment import variable
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +119,9 @@ class Opened:
     def _suffix(self) -> str:
         return self.instance[len(self.pipeline.name) :]
 
+    def _where(self, output: Output) -> str:
+        return Place(target(self.pipeline, output) + self._suffix).where
+
     def _delta(self, output: Output) -> pd.DataFrame:
         from onlyonce import settings
         from onlyonce.storage import log_entries, opening, table_features
@@ -136,8 +140,9 @@ class Opened:
 
         from onlyonce import settings
 
-        schema, table = sink.table.split(".")
-        there = sql.Identifier(schema, table + self._suffix)
+        where = self._where(output)
+        schema, table = where.split(".", 1)
+        there = sql.Identifier(schema, table)
         url = _there(settings.reader_url) if sink.connection is None else variable(sink.connection)
         if not url:
             raise Refused(
@@ -148,9 +153,9 @@ class Opened:
 
         def rows(connection: Connection) -> pd.DataFrame:
             cursor: Any = connection.connection.cursor()
-            cursor.execute("SELECT to_regclass(%s) IS NULL", (f'"{schema}"."{table}{self._suffix}"',))
+            cursor.execute("SELECT to_regclass(%s) IS NULL", (f'"{schema}"."{table}"',))
             if cursor.fetchone()[0]:
-                raise self._not_yet(output, sink.table + self._suffix)
+                raise self._not_yet(output, where)
             cursor.execute(sql.SQL("SELECT * FROM {}").format(there))
             return _frame(cursor.fetchall(), [column.name for column in cursor.description])
 
@@ -160,10 +165,12 @@ class Opened:
         from onlyonce.database import mysql
         from onlyonce.sinks.mysql.target_database import database_of
 
+        where = self._where(output)
+
         def rows(connection: Connection) -> pd.DataFrame:
-            if not mysql.tables(connection, sink.table + self._suffix):
-                raise self._not_yet(output, sink.table + self._suffix)
-            found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, sink.table + self._suffix)}")
+            if not mysql.tables(connection, where):
+                raise self._not_yet(output, where)
+            found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, where)}")
             return _frame(list(map(tuple, found)), list(found.keys()))
 
         return _read(database_of(sink).url, rows)

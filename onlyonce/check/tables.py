@@ -66,8 +66,7 @@ def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> 
     try:
         table = _table(output, sink)
         there = table.there()
-        if isinstance(table, SinkTable):
-            table.check(schema)
+        table.check(schema)
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
     except Refused as error:  # a variable that is not set, a password that is wrong, a table that can't take the output

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from onlyonce.database.statements import queries
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.sinks import names
 
 DIALECT = "mysql"
 DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
@@ -102,9 +102,10 @@ def put_note(connection: Connection, name: str, note: str) -> None:
 
 def drop_table(connection: Connection, name: str) -> None:
     """Drop a sink's table with what was deleted from it. Nothing happens the second time."""
-    for there in tables(connection, deleted(name)):
-        if there.note == NOTE:
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, deleted(name))}")
+    deleted = names.MYSQL.deleted(name)
+    for there in tables(connection, deleted):
+        if there.note == names.DELETED_NOTE:
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, deleted)}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, name)}")
 
 

@@ -5,7 +5,7 @@
 | Delta(path="a//b/"), FileSink(path="../tables/a/b") | folder:tables/a/b, from the home; links are followed |
 | a folder outside the home                     | folder:/mnt/lake/a                                   |
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
-| Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
+| Postgres                                      | postgres:<database>:<table>, the table's name as long as PostgreSQL takes it |
 | Iceberg                                       | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
 | MySQL                                         | mysql:<database>:<table>, in small letters: many servers know no others |
 
@@ -25,14 +25,13 @@ from urllib.parse import urlsplit
 
 from onlyonce import environment, settings
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.pipeline import Pipeline, target
+from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
+from onlyonce.model.sinks import names
 from onlyonce.model.storage.location import Url
 
 PORTS = {"mysql": 3306, "mariadb": 3306}
-NAME_BYTES = 63
-"""PostgreSQL cuts a longer name without a word."""
 
 
 def targets(pipeline: Pipeline, instance: str) -> list[str]:
@@ -46,12 +45,9 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
     suffix   what a bounded run adds to the declared name (@1)
     """
     if place.kind == "postgres":
-        schema, name = (
-            part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
-        )
-        return f"postgres:{database(place.variable)}:{schema}.{name}"
+        return f"postgres:{database(place.variable)}:{Place(place.text + suffix).where}"
     if place.kind == "mysql":
-        return f"mysql:{database(place.variable)}:{place.where}{suffix}".lower()
+        return f"mysql:{database(place.variable)}:{Place(place.text + suffix).where}".lower()
     if place.kind == "iceberg":
         return f"{place.text}{suffix}".lower()
     if "://" in place.where:
@@ -95,12 +91,14 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
 
 
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another."""
+    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another, or to a table that the
+    platform keeps beside another one."""
     declared = sorted(
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines
         for output in pipeline.outputs
-        if (place := Place(target(pipeline, output))).kind in TABLES
+        for place in [Place(target(pipeline, output)), *_kept_beside(pipeline, output)]
+        if place.kind in TABLES
     )
     # Sorted: a folder comes before all that is inside it.
     owners: dict[str, str] = {}
@@ -115,3 +113,22 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
                     hint="give each output a table or folder of its own, and put them together where they are read",
                 )
         owners[same] = whose
+
+
+def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
+    """Return the tables that the platform keeps beside an output's table."""
+    place = Place(target(pipeline, output))
+    kind = {"postgres": names.POSTGRES, "mysql": names.MYSQL, "delta": names.FOLDER}.get(place.kind)
+    if kind is None:
+        return []
+    before, name = _split(place)
+    deleted = [kind.deleted(name)] if getattr(output.sink, "deletes", None) else []
+    by_window = [kind.by_window(name)] if place.kind == "postgres" and output.on_backfill == "correct" else []
+    return [Place(before + derived) for derived in deleted + by_window]
+
+
+def _split(place: Place) -> tuple[str, str]:
+    """Split a place before the name of its table: postgres:VARIABLE:schema. and name."""
+    where = place.where.rstrip("/")
+    name = where.rsplit("." if place.kind == "postgres" else "/", 1)[-1]
+    return place.text.removesuffix("/").removesuffix(name), name

@@ -133,7 +133,8 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
         f"batch {meant.lineage}/{meant.batch_id} has {units} units committed under declaration {there.declaration_hash}, "
         f"but the declaration now is {meant.declaration_hash}",
         data="the committed units stay; the batch is not finished",
-        hint="run once with the declaration (and transform) as it was, so that the batch ends; then change it",
+        hint=f"run once with the declaration {there.declaration_hash} as it was (onlyonce.declarations has the source of its functions), so that the "
+        "batch ends; then change it",
     )
 
 

@@ -25,6 +25,7 @@ from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version, wider_permissions
 from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
+from onlyonce.operate import staged_rows
 from onlyonce.settings import home_folders
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
@@ -111,7 +112,8 @@ def _written_by(platform: UUID | None, query: Row, declared: Mapping[str, Pipeli
         root = pipeline.output(query["query"])
         suffix = query["instance"].removeprefix(pipeline.name)
         for output in (root, *pipeline.made_from(root)):
-            yield data / "staged" / output.name, f"{lineage}/staged"
+            for path in staged_rows.tables(query["instance"], output.name):
+                yield path, f"{lineage}/staged"
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
                 yield settings.table_location(place), owner.app_id(platform, lineage, output.name)

@@ -13,19 +13,23 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog.operate.retention import Settled
-from onlyonce.storage import log_entries, opening
+from onlyonce.model.storage.location import Location
+from onlyonce.storage import log_entries, opening, stores
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
     """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go. `at_once`: from the disk too,
     though somebody may be reading them. Raises DeltaError then, where they can't be."""
-    return sum(_remove(one, at_once=at_once) for one in settled)
+    return sum(_remove(one, path, at_once=at_once) for one in settled for path in tables(one.instance, one.output))
 
 
-def _remove(one: Settled, *, at_once: bool) -> int:
-    path = settings.data_location(one.instance) / "staged" / one.output
-    if not log_entries.any_in(path):
-        return 0
+def tables(instance: str, output: str) -> list[Location]:
+    """Return the tables of an output's staged rows: one for each declaration under which it has staged rows."""
+    folder = settings.data_location(instance) / "staged" / output
+    return [folder / name for name in sorted(stores.of(folder).names(folder)) if log_entries.any_in(folder / name)]
+
+
+def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     table = opening.table(path)
     there = [part for part in table.partitions() if part["oo_lineage"] == one.lineage]
     if not any(int(part["oo_batch"]) <= one.upto for part in there):

@@ -7,13 +7,14 @@ late rows. The result replaces the old rows as a new generation. The stream may 
 from __future__ import annotations
 
 from argparse import Namespace
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from onlyonce import logs
-from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
+from onlyonce.asked import written as written
 from onlyonce.commitlog import authorities, driver_runs, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
@@ -36,8 +37,8 @@ def main(argv: list[str]) -> Report:
     asked = parse("backfill", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    span = Span.of(asked.start, asked.stop)
     roots = chosen(pipeline, asked.output)
+    span = span_of(roots, asked.start, asked.stop)
     database = authorities.database_of(None)
     migrate(database.url)
     if asked.dry_run:
@@ -64,6 +65,11 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
     if not found:
         raise Refused(f"pipeline {pipeline.name} has no output with windows", hint="there is nothing to backfill")
     return found
+
+
+def span_of(roots: list[Output], start: datetime, stop: datetime) -> Span:
+    """Return the span that a person asks for: a time without a zone is in the zone of the outputs' windows. Raise Refused."""
+    return Span.of(start, stop, [root.window for root in roots])
 
 
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:

@@ -22,9 +22,10 @@ BATCH, LINEAGE = "oo_batch", "oo_lineage"
 
 
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
-    """The stored rows of a batch; stores them if no attempt has."""
-    path = context.folder / "staged" / output.name
+    """Return the stored rows of a batch. Store them if no attempt under the same declaration has: a changed function gives others, and is another
+    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`)."""
     plan = batch.plan
+    path = context.folder / "staged" / output.name / plan.declaration_hash
     app_id = f"{plan.lineage}/staged"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
 
 from onlyonce.model.units import Content
+from onlyonce.session import encoding
 from onlyonce.session.names import quoted
 
 MASK = (1 << 64) - 1
@@ -99,7 +100,7 @@ def _nulls(schema: StructType) -> Column:
 def _hashable(field: StructField) -> Column:
     # Spark can't hash a map: its entries have no order.
     column = F.col(quoted(field.name))
-    return F.to_json(column) if isinstance(field.dataType, MapType | VariantType) else column
+    return encoding.json(column, field.dataType) if isinstance(field.dataType, MapType | VariantType) else column
 
 
 def _holds_float(kind: DataType) -> bool:

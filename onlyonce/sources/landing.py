@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from onlyonce.declare.sources.sources import LARGEST_MESSAGE, PubSub
 from onlyonce.model.values import conversions
-from onlyonce.model.values.conversions import Number
 
 NO_OBJECT = "not a JSON object: "
 
@@ -49,7 +48,7 @@ def _object(data: bytes, id_column: str) -> str | None:
     """The payload as one line of text without the field of the id, if it is a JSON object. What else is wrong with it, receive finds."""
     try:
         text = data.decode("utf-8-sig")
-        found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=Number)
+        found = conversions.parsed(text)
         if isinstance(found, dict) and id_column in found:
             del found[id_column]
             text = conversions.text(found).encode().decode()  # half of a surrogate pair is no character

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.sinks import names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 
 KEEPS = "onlyonce.keeps"
-"""Its property, which has NOTE."""
-PROPERTIES = {KEEPS: NOTE}
+"""Its property, which has DELETED_NOTE."""
+PROPERTIES = {KEEPS: names.DELETED_NOTE}
 
 
 At = TypeVar("At", bound=Location)
@@ -21,9 +21,9 @@ At = TypeVar("At", bound=Location)
 
 def beside(path: At) -> At:
     """Where the deleted keys of a table are."""
-    return cast("At", path.with_name(deleted(path.name)))
+    return cast("At", path.with_name(names.FOLDER.deleted(path.name)))
 
 
 def is_ours(path: Location) -> bool:
     """Whether there is a table of deleted keys that the platform has made."""
-    return log_entries.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == NOTE
+    return log_entries.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == names.DELETED_NOTE

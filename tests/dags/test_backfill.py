@@ -18,6 +18,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
+from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.factory.pipeline_page import outputs_table
 from onlyonce.airflow.log import backfill_log
 from onlyonce.airflow.log.asked_windows import Asked, asked_of
@@ -127,7 +128,7 @@ def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None
 
 
 @pytest.mark.parametrize(
-    "name, value", [("window_start", 2013), ("output", "per_carier"), ("wait_hours", -1), ("dry_run", "yes")]
+    "name, value", [("window_start", 2013), ("window_start", "Tuesday"), ("output", "per_carier"), ("wait_hours", -1), ("dry_run", "yes")]
 )
 def test_the_form_refuses_a_wrong_value(dag: DAG, name: str, value: Any) -> None:
     """Before a run begins."""
@@ -136,10 +137,10 @@ def test_the_form_refuses_a_wrong_value(dag: DAG, name: str, value: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "name, value", [("window_start", "2013-01-01T05:00:00.000Z"), ("output", "per_hour"), ("wait_hours", 0.5)]
+    "name, value", [("window_start", "2013-01-01T05:00:00.000Z"), ("window_end", "2013-01-01"), ("window_end", "2013-01-01T05:00:00+01:00"), ("output", "per_hour"), ("wait_hours", 0.5)]
 )
 def test_the_form_takes_a_right_value(dag: DAG, name: str, value: Any) -> None:
-    """A time as the form's calendar writes it among them."""
+    """A day of the windows' own zone, and a time with a zone, among them."""
     assert dag.params.get_param(name).resolve(value) == value
 
 
@@ -329,6 +330,13 @@ def test_each_output_with_windows_is_asked_about(job: list[Any]) -> None:
     assert backfill_log.not_yet(Asked("user_counts", ASKED.start, ASKED.stop, "of_all")) is None
     span = Span.of(*DAY)
     assert job == [("postgresql+psycopg2://w@here/d", name, span) for name in ("per_carrier", "per_hour", "per_user")]
+
+
+def test_a_day_of_the_form_is_a_day_of_the_windows(job: list[Any]) -> None:
+    """As in the shell: the day of a pipeline whose windows are days of Berlin has 23 hours in March."""
+    declared = Declared(("tests.support.berlin_days",))
+    assert backfill_log.not_yet(Asked("berlin_days", "2026-03-29", "2026-03-30"), declared) is None
+    assert [str(span) for _, _, span in job] == ["2026-03-28T23:00:00Z--2026-03-29T22:00:00Z"]
 
 
 def test_what_may_pass_later_is_a_reason_to_wait_and_a_refusal_is_not(

@@ -7,7 +7,8 @@ from airflow.sdk import Param
 from onlyonce.airflow.factory.pipeline_page import outputs_table
 from onlyonce.declare.pipeline import Output, Pipeline
 
-_TIME: dict[str, object] = {"type": ["null", "string"], "format": "date-time"}
+# No "date-time": that takes no day of the windows' own zone.
+_TIME: dict[str, object] = {"type": ["null", "string"], "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?\s*$"}
 
 
 def has_windows(pipeline: Pipeline) -> bool:
@@ -45,7 +46,8 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
     return {
         "window_start": Param(
             None, **_TIME, title="From",
-            description="Windows that start at this time or later. Leave it empty in a backfill of data intervals.",
+            description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time without a zone is in the zone of the windows. "
+            "Leave it empty in a backfill of data intervals.",
         ),
         "window_end": Param(
             None, **_TIME, title="To", description="And before this time. Leave it empty in a backfill of data intervals."

@@ -21,10 +21,11 @@ def not_yet(asked: Asked, declared: Declared = SETTING) -> str | None:
     """
     backfill, database = _backfill(), _database()
     pipeline = declared.one(asked.pipeline)
-    span = backfill.Span.of(backfill.moment(asked.start), backfill.moment(asked.stop))
+    roots = backfill.chosen(pipeline, asked.output)
+    span = backfill.span_of(roots, backfill.written(asked.start), backfill.written(asked.stop))
     try:
         backfill.migrate(database.url)
-        for root in backfill.chosen(pipeline, asked.output):
+        for root in roots:
             backfill.check(database, pipeline, root, span)
     except (Retryable, CommitStateUnknown) as error:
         return str(error)
@@ -35,11 +36,10 @@ def would_recompute(asked: Asked, declared: Declared = SETTING) -> Report:
     """The dry run. Raises Refused, and Retryable when the database is away. Called by the operator."""
     backfill, database = _backfill(), _database()
     pipeline = declared.one(asked.pipeline)
-    span = backfill.Span.of(backfill.moment(asked.start), backfill.moment(asked.stop))
+    roots = backfill.chosen(pipeline, asked.output)
+    span = backfill.span_of(roots, backfill.written(asked.start), backfill.written(asked.stop))
     backfill.migrate(database.url)
-    report: Report = backfill.dry_run(
-        database, pipeline, backfill.chosen(pipeline, asked.output), span, asked.lookups or "then"
-    )
+    report: Report = backfill.dry_run(database, pipeline, roots, span, asked.lookups or "then")
     return report
 
 

@@ -23,7 +23,7 @@ from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.sinks import targets
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.sinks import names
 
 LOCK_WAIT = "5s"
 """How long the drop of the catalog waits for a reader."""
@@ -143,9 +143,10 @@ def settle(connection: Connection, left: Left) -> None:
 def drop_table(connection: Connection, table: str) -> None:
     """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
     schema, name = table.split(".")
-    _drop(connection, schema, f"{name}_by_window")
-    if note_of(connection, schema, deleted(name)) == NOTE:
-        _drop(connection, schema, deleted(name))
+    derived = {names.POSTGRES.by_window(name): names.BY_WINDOW_NOTE, names.POSTGRES.deleted(name): names.DELETED_NOTE}
+    for beside, note in derived.items():
+        if note_of(connection, schema, beside) == note:
+            _drop(connection, schema, beside)
     _drop(connection, schema, name)
 
 

@@ -12,6 +12,7 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sources.tables import NAME
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks import names
 from onlyonce.model.sinks import shards as model
 from onlyonce.model.storage.folders import check_folder
 from onlyonce.model.storage.location import is_url, location
@@ -88,9 +89,8 @@ class Postgres:
             raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
         if self.table.split(".")[0].startswith("onlyonce"):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
-        if self.deletes and len(self.table.split(".")[1].encode()) > 50:
-            # Else the name of the table beside it, with the suffix of a bounded run, could be cut to a name that another has.
-            raise Refused(f"Postgres: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 bytes at most, with deletes")
+        if max(names.POSTGRES.size(part) for part in self.table.split(".")) > names.POSTGRES.most:
+            raise Refused(f"Postgres: {self.table!r} is longer than PostgreSQL's names", hint=f"{names.POSTGRES.most} bytes at most, for the schema and for the table")
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
@@ -120,13 +120,10 @@ class MySQL:
     def __post_init__(self) -> None:
         _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("MySQL", self)
-        if not re.fullmatch(r"[^./\\\0]{1,60}", self.table) or self.table != self.table.strip():
-            raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 60 signs: the URL names the database")
+        if not re.fullmatch(r"[^./\\\0]{1,64}", self.table) or self.table != self.table.strip():
+            raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 64 characters: the URL names the database")
         if self.table.lower().startswith("onlyonce_"):
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
-        if self.deletes and len(self.table) > 50:
-            # With the suffix of a bounded run, and that of the table beside, a name has 64 signs at most.
-            raise Refused(f"MySQL: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 signs at most, with deletes")
         if "://" in self.connection:
             raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
 

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from onlyonce.model.sinks import names
+
 Kind = Literal["data", "units", "delta", "postgres", "mysql", "iceberg", "files"]
 TABLES = ("delta", "postgres", "mysql", "iceberg", "files")
 NAMED = ("units", "postgres", "mysql", "iceberg")
@@ -46,8 +48,12 @@ class Place:
 
     @property
     def where(self) -> str:
-        """The folder, table or lineages."""
-        return self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
+        """Return the folder, table or lineages. A table's name is as long as its database takes it."""
+        where = self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
+        if self.kind == "postgres":
+            schema, table = where.split(".", 1)
+            return f"{schema}.{names.POSTGRES.table(table)}"
+        return names.MYSQL.table(where) if self.kind == "mysql" else where
 
 
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
@@ -27,10 +28,11 @@ class Span:
     stop: Micros
 
     @classmethod
-    def of(cls, start: datetime, stop: datetime) -> Span:
-        """The span between two times. Raises Refused for one without a zone, or an empty span."""
+    def of(cls, start: datetime, stop: datetime, windows: Iterable[Window | None] = ()) -> Span:
+        """Return the span between two times. A time without a zone is in the zone of the windows. Raise Refused for an empty span, and if
+        the windows have several zones."""
         if start.tzinfo is None or stop.tzinfo is None:
-            raise Refused(f"backfill of {start} to {stop}: a time without a zone", hint="write it as 2013-01-01T00:00Z")
+            start, stop = (time if time.tzinfo else time.replace(tzinfo=_zone(windows)) for time in (start, stop))
         if start >= stop:
             raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
         return cls(_micros(start), _micros(stop))
@@ -56,6 +58,17 @@ class Span:
             touching = [(start, end) for start, end in known if start < high and end > low]
             low, high = min([low, *(w[0] for w in touching)]), max([high, *(w[1] for w in touching)])
         return Span(low, max([self.stop, *(start + 1 for start, _ in touching)]))
+
+
+def _zone(windows: Iterable[Window | None]) -> ZoneInfo:
+    zones = sorted({window.timezone if isinstance(window, Fixed) else "UTC" for window in windows})
+    if len(zones) != 1:
+        raise Refused(
+            f"the windows are of several time zones ({', '.join(zones)}), and --from or --to has none",
+            data="nothing was read or written",
+            hint="name one output by --output, or write the zone: 2013-01-01T00:00Z or 2013-01-01T00:00+01:00",
+        )
+    return ZoneInfo(zones[0])
 
 
 def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:

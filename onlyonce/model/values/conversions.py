@@ -242,6 +242,11 @@ def text(value: Any) -> str:
     return _json(value)
 
 
+def parsed(line: str) -> Any:
+    """Return a JSON value with each number as it is written, of which `text` makes the same JSON again."""
+    return json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)
+
+
 def _json(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)

@@ -22,6 +22,7 @@ from onlyonce.outputs import results
 from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 from onlyonce.outputs.windows import windowing
+from onlyonce.session import encoding
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""
@@ -89,13 +90,16 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
 def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
     """The sessions, old and new, that differ with the late rows and without them. Few: late rows are few."""
     assert root.window is not None
-    in_time = _sessions(context, root, rows.filter(~windowing.is_late(root.window, root.lateness)))
-    both = _sessions(context, root, rows)
-    differing = both.exceptAll(in_time).unionByName(in_time.exceptAll(both))
-    ends = differing.select(
-        F.unix_micros("oo_window.start").alias("start"), F.unix_micros("oo_window.end").alias("end")
-    )
+    in_time = _comparable(_sessions(context, root, rows.filter(~windowing.is_late(root.window, root.lateness))))
+    both = _comparable(_sessions(context, root, rows))
+    ends = both.exceptAll(in_time).unionByName(in_time.exceptAll(both)).select("start", "end")
     return [(row.start, row.end) for row in ends.distinct().collect()]
+
+
+def _comparable(sessions: DataFrame) -> DataFrame:
+    """Return each row as JSON, with the ends of its session: Spark compares no maps and no variants."""
+    ends = [F.unix_micros("oo_window.start").alias("start"), F.unix_micros("oo_window.end").alias("end")]
+    return sessions.select(*ends, encoding.json_object(sessions.schema).alias("row"))
 
 
 def _extremes(first: str, last: str) -> list[Any]:

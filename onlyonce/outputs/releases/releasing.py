@@ -24,6 +24,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.values import line_values
 from onlyonce.outputs import results
+from onlyonce.session import encoding
 from onlyonce.session.names import quoted
 from onlyonce.sources.files import regular_file
 from onlyonce.sources.parse import id_columns, parse
@@ -36,10 +37,6 @@ AS_IT_IS = {
 }
 """Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
 and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
-EXACT = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}  # fmt: skip
-"""Spark writes times with milliseconds unless it is told."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +118,8 @@ def _as_it_came() -> Column:
 
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
     """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
-    columns = [F.col(quoted(name)) for name in pipeline.columns() if name in there.names]
-    return F.coalesce(F.col("oo_unknown"), F.to_json(F.struct(*columns), EXACT))
+    names = [name for name in pipeline.columns() if name in there.names]
+    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names))
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:

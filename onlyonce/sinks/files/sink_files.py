@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
@@ -24,7 +24,7 @@ from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
-from onlyonce.session import worker
+from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
@@ -124,14 +124,14 @@ class FilesWriter:
     def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
         """The columns of the files, and how Arrow has them."""
         if self._sink.format == "jsonl":
-            whole = F.struct(*[F.col(quoted(name)) for name in schema.names])
-            return [F.to_json(whole, {"ignoreNullFields": "false"}).alias(LINE)], pa.schema([(LINE, pa.string())])
+            return [encoding.json_object(schema).alias(LINE)], pa.schema([(LINE, pa.string())])
         if self._sink.format == "text":
             return [F.col(quoted(self._text_column(schema))).alias(LINE)], pa.schema([(LINE, pa.string())])
         fields = schema.fields
         if self._sink.format == "csv":
-            as_text = [StructField(f.name, StringType()) if _is_told(f.dataType) else f for f in fields]
-            return [_told(f) for f in fields], to_arrow_schema(StructType(as_text), timezone="UTC")
+            strings = [encoding.is_nested(f.dataType) or isinstance(f.dataType, BinaryType) for f in fields]
+            stored = [StructField(f.name, StringType()) if string else f for f, string in zip(fields, strings, strict=True)]
+            return [encoding.in_csv(f) for f in fields], to_arrow_schema(StructType(stored), timezone="UTC")
         return [F.col(quoted(f.name)) for f in fields], to_arrow_schema(schema, timezone="UTC")
 
     def _text_column(self, schema: StructType) -> str:
@@ -162,16 +162,3 @@ def _no_rows(rows: DataFrame, partitions: int) -> DataFrame:
 def _place(schema: StructType, shard: Column) -> list[Column]:
     times = [F.unix_micros(name) if name in schema.names else F.lit(None).cast("long") for name in WINDOW]
     return [times[0].alias(START), times[1].alias(END), shard.cast("int").alias(SHARD)]
-
-
-def _told(field: StructField) -> Column:
-    """A column as CSV can carry it: nested values as JSON, bytes in base64."""
-    column = F.col(quoted(field.name))
-    if isinstance(field.dataType, BinaryType):
-        return F.base64(column).alias(field.name)
-    return F.to_json(column).alias(field.name) if _is_told(field.dataType) else column
-
-
-def _is_told(kind: DataType) -> bool:
-    nested = isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"
-    return nested or isinstance(kind, BinaryType)

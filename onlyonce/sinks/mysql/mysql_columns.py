@@ -12,20 +12,10 @@ import re
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DecimalType,
-    FloatType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 
 from onlyonce.model.errors import Refused
-from onlyonce.session.names import quoted
+from onlyonce.session import encoding
 
 TYPES = {
     "string": "longtext", "bigint": "bigint", "int": "int", "smallint": "smallint", "tinyint": "tinyint", "boolean": "tinyint",
@@ -76,7 +66,7 @@ def plain(found: str) -> str:
 
 def row(schema: StructType) -> Column:
     """A row as a JSON array of texts, in the order of its columns. What `JSON_TABLE` gives back is `loaded`."""
-    return F.to_json(F.array(*[_text(field) for field in schema.fields]))
+    return F.to_json(F.array(*[encoding.in_mysql(field) for field in schema.fields]))
 
 
 def binary(schema: StructType) -> tuple[bool, ...]:
@@ -87,15 +77,3 @@ def binary(schema: StructType) -> tuple[bool, ...]:
 def texts(schema: StructType) -> tuple[str, ...]:
     """The columns of texts, which are put in order by their bytes."""
     return tuple(field.name for field in schema.fields if isinstance(field.dataType, StringType))
-
-
-def _text(field: StructField) -> Column:
-    column, kind = F.col(quoted(field.name)), field.dataType
-    if isinstance(kind, BooleanType):
-        return column.cast("int").cast("string")
-    if isinstance(kind, BinaryType):
-        return F.hex(column)
-    if isinstance(kind, FloatType):
-        column = column.cast("double")  # the shortest text of the largest float is larger than it
-    nested = isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"
-    return F.to_json(column) if nested else column.cast("string")

@@ -19,7 +19,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.model.sinks import names
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
@@ -33,7 +33,7 @@ class MySQLTable:
 
     def __init__(self, database: Database, output: Output, sink: MySQL, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
-        self.name = sink.table + suffix
+        self.name = names.MYSQL.table(sink.table, suffix)
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, add new columns. Raises Refused for a key that is not there, a type, an engine or an index that can't work."""
@@ -67,13 +67,13 @@ class MySQLTable:
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of what was deleted; it is known by its comment."""
-        name = deleted(self.name)
-        if (there := mysql.tables(connection, name)) and there[0].note != NOTE:
+        name = names.MYSQL.deleted(self.name)
+        if (there := mysql.tables(connection, name)) and there[0].note != names.DELETED_NOTE:
             self._refuse(
                 f"there is a table {name}, which is not the platform's", "rename that table, or name another one for the output: what is deleted is kept there"
             )
         kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
-        self._fit(connection, name, {column: columns[column] for column in kept}, NOTE)
+        self._fit(connection, name, {column: columns[column] for column in kept}, names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:
         there = {column.name: column for column in self._columns(connection, table)}
@@ -110,22 +110,36 @@ class MySQLTable:
             f"ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation} COMMENT = '{note}'"
         )
 
-    def _check(self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any]) -> None:
+    def check(self, schema: StructType) -> None:
+        """Raise Refused if the output can't be written to the table as the table is now, whatever its columns' types. Changes nothing."""
+
+        def look(connection: Connection) -> None:
+            if there := {column.name: column for column in self._columns(connection, self.name)}:
+                self._check(connection, self.name, self.wanted(schema), there, types=False)
+
+        run(self._database, look)
+
+    def _check(self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any], *, types: bool = True) -> None:
         table = mysql.tables(connection, name)[0]
+        if name == self.name and table.note in names.NOTES:
+            self._refuse(f"{name} is a table that the platform keeps for another output's table", "name another table")
         if table.kind != "BASE TABLE" or table.engine != "InnoDB":
             self._refuse(
                 f"{name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit and its rows "
                 "can't be committed together there, and nothing rolls back what a killed task has written",
                 f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
-        types = {column: found.type for column, found in there.items()}
-        for column, kind in wanted.items():
-            if (column in there or column in self._identity) and not mysql_columns.same(kind, types.get(column)):
+        found = {column: one.type for column, one in there.items()}
+        for column, kind in wanted.items() if types else ():
+            if (column in there or column in self._identity) and not mysql_columns.same(kind, found.get(column)):
                 self._refuse(
-                    f"column {column} is {kind}, but in {name} it is {types.get(column, 'missing')}",
+                    f"column {column} is {kind}, but in {name} it is {found.get(column, 'missing')}",
                     "a changed type needs another name or another table; a new key another table",
                 )
-        if self._identity:
+        for column in wanted:
+            if column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", ""):
+                self._refuse(f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values", "leave the column out of the function's result")
+        if self._identity and {*self._identity} <= there.keys():
             self._check_keys(connection, name, there)
 
     def _check_keys(self, connection: Connection, table: str, there: dict[str, Any]) -> None:
@@ -168,7 +182,7 @@ class MySQLTable:
     def _columns(self, connection: Connection, table: str) -> list[Any]:
         return list(
             connection.exec_driver_sql(
-                "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS collation "
+                "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS collation, extra AS extra "
                 "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position",
                 (table,),
             )

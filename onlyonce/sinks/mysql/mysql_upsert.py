@@ -21,7 +21,7 @@ from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.sinks import names
 from onlyonce.sinks.postgres.postgres_unit import Work
 
 TABLE = "oo_arriving"
@@ -86,7 +86,7 @@ class Arriving:
         identity = (*work.keys, *(work.newest_by if work.write == HISTORY else ()))
         kept = dict.fromkeys([*work.keys, *work.newest_by, *([VALID_FROM] if work.write == HISTORY else [])])
         return {
-            "target": name(work.table), "deleted": name(deleted(work.table)), "arriving": name(TABLE), "columns": self._listed(self.columns),
+            "target": name(work.table), "deleted": name(names.MYSQL.deleted(work.table)), "arriving": name(TABLE), "columns": self._listed(self.columns),
             "keys": self._listed(work.keys), "identity": self._listed(identity), "kept": self._listed(kept), "deletes": name(work.deletes or ""),
             "same": " AND ".join(f"there.{name(key)} = {name(TABLE)}.{name(key)}" for key in work.keys),
             "moved": ", ".join(f"{name(c)} = VALUES({name(c)})" for c in kept if c not in identity) or f"{name(identity[0])} = VALUES({name(identity[0])})",

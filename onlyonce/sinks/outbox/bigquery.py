@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import requests
@@ -56,7 +57,7 @@ class BigQuerySender:
         try:
             rejected = self._client.insert_rows_json(
                 self._sink.table,
-                [json.loads(row.payload) for row in rows],
+                [row_of(row.payload) for row in rows],
                 row_ids=[row.insert_id for row in rows],
                 skip_invalid_rows=True,
                 retry=None,
@@ -76,6 +77,16 @@ class BigQuerySender:
             return [Answer("unknown", told(f"no answer: {error}"))] * len(rows)
         by_row = {entry["index"]: entry["errors"] for entry in rejected}
         return [_of_row(by_row.get(number)) for number in range(len(rows))]
+
+
+def row_of(payload: str) -> Any:
+    """Return a row as the client takes it. A number that a float would change is a string, which BigQuery reads as a number."""
+    return json.loads(payload, parse_float=_number)
+
+
+def _number(written: str) -> float | str:
+    nearest = float(written)
+    return nearest if Decimal(repr(nearest)) == Decimal(written) else written
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from onlyonce import environment
 from onlyonce.declare.pipeline import KafkaSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent, told
+from onlyonce.model.values import conversions
 from onlyonce.sinks.outbox.kafka_units import TRANSACTION, read_back, settings_of, too_large
 
 LOG = logging.getLogger("onlyonce.kafka")
@@ -233,16 +234,17 @@ def message_key(row: Row, sink: KafkaSink) -> str | None:
         return None
     if len(sink.keys) > 1:
         return row.key
-    return _text(next(iter(json.loads(row.key).values())))
+    return _string(next(iter(conversions.parsed(row.key).values())))
 
 
 def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | None]]:
     """Unit and number, by which a reader that is not read_committed can tell rows; and what was declared."""
     found = [("onlyonce-unit", unit.encode()), ("onlyonce-seq", str(row.seq).encode())]
-    values = json.loads(row.payload) if sink.headers else {}
-    texts = [(name, _text(values.get(name))) for name in sink.headers]
-    return [*found, *((name, None if text is None else text.encode()) for name, text in texts)]
+    values = conversions.parsed(row.payload) if sink.headers else {}
+    declared = [(name, _string(values.get(name))) for name in sink.headers]
+    return [*found, *((name, None if value is None else value.encode()) for name, value in declared)]
 
 
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+def _string(value: Any) -> str | None:
+    """Return a value as the row has it: a decimal that goes through a float would be another one's key."""
+    return None if value is None else conversions.text(value)

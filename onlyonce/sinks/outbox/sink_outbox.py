@@ -23,17 +23,13 @@ from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
+from onlyonce.session import encoding
+from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
-
-# Without these Spark leaves nulls out and cuts times to milliseconds.
-JSON = {
-    "ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}  # fmt: skip
 
 
 class OutboxWriter:
@@ -80,8 +76,8 @@ class OutboxWriter:
             _number().alias("seq"),
             F.lit(self._origin.life).alias("life"),
             F.lit(self._origin.state).alias("state"),
-            self._key().alias("key"),
-            F.to_json(F.struct(*map(_column, schema.names)), JSON).alias("payload"),
+            self._key(schema).alias("key"),
+            encoding.json_object(schema).alias("payload"),
             *[_column(name).alias(column) for column, name in beside],
             HASH,
             PARTITION,
@@ -115,9 +111,8 @@ class OutboxWriter:
         order = (*self._sink.keys, *window, *self._order_by(), HASH)
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
 
-    def _key(self) -> Column:
-        keys = self._sink.keys
-        return F.to_json(F.struct(*map(_column, keys)), JSON) if keys else F.lit(None).cast("string")
+    def _key(self, schema: StructType) -> Column:
+        return encoding.json_object(schema, self._sink.keys) if self._sink.keys else F.lit(None).cast("string")
 
 
 def _number() -> Column:
@@ -126,4 +121,4 @@ def _number() -> Column:
 
 
 def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))

@@ -21,7 +21,7 @@ from psycopg2 import sql
 
 from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_TO
 from onlyonce.failpoints import passing
-from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
@@ -32,27 +32,32 @@ REMEMBER = """
 INSERT INTO {deleted} ({identity}, valid_from) SELECT {identity}, valid_from FROM arriving WHERE {deletes}
 ON CONFLICT ({identity}) DO UPDATE SET valid_from = excluded.valid_from
 """
+COUNT = "SELECT count(*) FROM arriving {versions}"
 FIND_ENDS = """
-UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
-FROM (
+WITH found AS (
     SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
     FROM (
         SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
         {ended}
     ) AS change
     WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-) AS found
-WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+), changed AS (
+    SELECT found.* FROM found JOIN {target} AS target ON {same}
+    WHERE (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+), written AS (
+    UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current FROM changed AS found WHERE {same} RETURNING 1
+)
+SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM written)
 """
 ENDED = "UNION ALL SELECT {identity}, valid_from FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
 
 
-def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, types: pa.Schema) -> None:
-    """Put the rows of `arriving` in their places. `columns`: those that are stored."""
+def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, types: pa.Schema) -> int:
+    """Put the rows of `arriving` in their places. `columns`: those that are stored. Return how many rows a trigger of the table has dropped."""
     schema, name = table
     identity = (*keys, *newest_by)
     names: dict[str, sql.Composable] = {
-        "target": sql.Identifier(schema, name), "deleted": sql.Identifier(schema, deleted(name)),
+        "target": sql.Identifier(schema, name), "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
         "columns": listed(columns), "identity": listed(identity), "keys": listed(keys), "deletes": sql.Identifier(deletes or ""),
         "values": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]),
         "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),
@@ -65,8 +70,12 @@ def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tup
     except psycopg2.errors.UniqueViolation as error:
         raise Twice from error
     cursor.execute(sql.SQL(ADD).format(**names))
+    written = cursor.rowcount
+    cursor.execute(sql.SQL(COUNT).format(**names))
+    dropped = int(cursor.fetchall()[0][0]) - written
     if deletes:
         cursor.execute(sql.SQL(REMEMBER).format(**names))
     passing("postgres-unit-after-delete")
     cursor.execute(sql.SQL(FIND_ENDS).format(**names))
+    return dropped + int(cursor.fetchall()[0][0])
 

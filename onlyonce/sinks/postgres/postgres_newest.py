@@ -21,7 +21,7 @@ from psycopg2 import sql
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.model.units import UnitId
 
 STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
@@ -44,6 +44,13 @@ NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
 """A row whose position is null is of before there were positions: it gives way."""
 
 
+UNWRITTEN = """
+SELECT count(*) FROM arriving
+WHERE {written} AND NOT EXISTS (SELECT FROM {target} AS there WHERE {same_or_null} AND {there_is_as_new})
+"""
+UNDELETED = "SELECT count(*) FROM {target} AS there JOIN arriving ON {same_key} WHERE arriving.{deletes}"
+
+
 class Twice(Exception):
     """Two rows of a unit have the same keys and are equally new."""
 
@@ -63,11 +70,11 @@ def stage(
     cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(alterations)))
 
 
-def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> None:
-    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written. Raises Twice for two
-    rows of the same keys: that one is deleted and one written would show nowhere else."""
+def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> int:
+    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written. Return how many rows stayed in
+    the target because a trigger kept them. Raise Twice for two rows of the same keys: that one is deleted and one written would show nowhere else."""
     schema, name = table
-    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, deleted(name))
+    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, POSTGRES.deleted(name))
     same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
     names = {
         "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": listed(keys), "newest_by": listed(newest_by),
@@ -81,9 +88,22 @@ def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by
         raise Twice from error
     for there in (target, beside):
         cursor.execute(sql.SQL(OUTDATED).format(there=there, **names))
-    for statement in (REMEMBER, DELETE, FORGET):
+    for statement in (REMEMBER, DELETE, FORGET, UNDELETED):
         cursor.execute(sql.SQL(statement).format(**names))
     passing("postgres-unit-after-delete")
+    return int(cursor.fetchall()[0][0])
+
+
+def unwritten(
+    cursor: Any, target: sql.Composable, keys: Iterable[str], newest_by: tuple[str, ...], deletes: str | None, types: pa.Schema
+) -> int:
+    """Return how many rows of `arriving` are not in the target, nor newer ones of their keys. Without `newest_by` a row of the key is enough. The rows have been written just now."""
+    same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
+    written = sql.SQL("NOT arriving.{}").format(sql.Identifier(deletes)) if deletes else sql.SQL("true")
+    as_new = _compared("there", ">=", "arriving", newest_by, types) if newest_by else sql.SQL("true")
+    statement = sql.SQL(UNWRITTEN).format(target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new)
+    cursor.execute(statement)
+    return int(cursor.fetchall()[0][0])
 
 
 def left(deletes: str | None) -> sql.Composable:

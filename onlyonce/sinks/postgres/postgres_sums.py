@@ -12,6 +12,7 @@ from typing import Any
 from psycopg2 import sql
 
 from onlyonce.failpoints import passing
+from onlyonce.model.sinks.names import POSTGRES
 
 WINDOW = ("window_start", "window_end")
 ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)"
@@ -31,10 +32,9 @@ GROUP BY {keys}
 ON CONFLICT ({keys}) DO UPDATE SET {updates}
 """
 
-
-def beside(table: str) -> str:
-    """The name of the table that keeps what each window has added."""
-    return f"{table}_by_window"
+COUNT = """
+SELECT count(*) FROM (SELECT FROM (SELECT {keys} FROM arriving UNION ALL SELECT {keys} FROM gone) AS change GROUP BY {keys}) AS one_a_key
+"""
 
 
 def write(
@@ -43,13 +43,14 @@ def write(
     keys: tuple[str, ...],
     windows: tuple[str, ...] | None,
     copy: Callable[[sql.Composable], object],
-) -> None:
-    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced.
+) -> int:
+    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced. Return how many sums a trigger of the
+    table has dropped.
 
     Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
     """
     schema, name = table
-    by_window = sql.Identifier(schema, beside(name))
+    by_window = sql.Identifier(schema, POSTGRES.by_window(name))
     for staged in ("arriving", "gone"):
         cursor.execute(sql.SQL(STAGE).format(staged=sql.Identifier(staged), by_window=by_window))
     if windows is not None:
@@ -70,4 +71,7 @@ def write(
         "updates": comma.join([sql.SQL(ADD_UP).format(column=v) for v in values]),
     }
     cursor.execute(sql.SQL(ADD).format(**names))
+    written = cursor.rowcount
+    cursor.execute(sql.SQL(COUNT).format(**names))
     passing("postgres-unit-after-rows")
+    return int(cursor.fetchall()[0][0]) - written

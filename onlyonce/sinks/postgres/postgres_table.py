@@ -14,8 +14,8 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.deleted import NOTE, deleted
-from onlyonce.sinks.postgres import postgres_history, postgres_sums
+from onlyonce.model.sinks import names
+from onlyonce.sinks.postgres import postgres_history
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
@@ -36,7 +36,7 @@ class SinkTable:
     def __init__(self, database: Database, output: Output, sink: Postgres, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
         self.schema, table = sink.table.split(".")
-        self.name = table + suffix
+        self.name = names.POSTGRES.table(table, suffix)
         self.by_window = output.on_backfill == "correct"
 
     def prepare(self, schema: StructType) -> None:
@@ -45,31 +45,31 @@ class SinkTable:
         self._check_keys(schema)
         kept = {f.name: _type(f) for f in schema.fields}
         columns = {n: t for n, t in kept.items() if n not in self._left_out()}
-        beside = postgres_sums.beside(self.name)
+        beside = names.POSTGRES.by_window(self.name)
 
         def fit(connection: Connection) -> None:
             """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
             self._check_beside(connection, beside)
             if self.by_window:
-                self._fit(connection, beside, kept, ())
+                self._keep(connection, beside, names.BY_WINDOW_NOTE, kept, ())
             if self._sink.deletes:
-                self._remember(connection, columns)
+                in_order = [*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])]
+                remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
+                self._keep(connection, names.POSTGRES.deleted(self.name), names.DELETED_NOTE, remembered, self._identity())
             self._fit(connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity())
 
         run(self._database, fit)
 
-    def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
-        """Make the table of what was deleted; it is known by its comment."""
-        name = deleted(self.name)
-        if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != NOTE:
+    def _keep(self, connection: Connection, name: str, note: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
+        """Make a table that the platform keeps beside the output's table. It is known by its comment."""
+        if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != note:
             raise Refused(
                 f"output {self._output.name}: there is a table {self.schema}.{name}, which is not the platform's",
-                data="nothing was written; what is deleted would be remembered there",
+                data="nothing was written; the platform would keep there what it must know of the output's rows",
                 hint="rename that table, or name another one for the output",
             )
-        kept = dict.fromkeys([*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])])
-        self._fit(connection, name, {column: columns[column] for column in kept}, self._identity())
-        statement = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self.schema, name), sql.Literal(NOTE))
+        self._fit(connection, name, columns, keys)
+        statement = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self.schema, name), sql.Literal(note))
         connection.connection.cursor().execute(statement)
 
     @property
@@ -100,6 +100,8 @@ class SinkTable:
         if system := sorted(SYSTEM.intersection(columns)):
             self._refuse(f"PostgreSQL has a column {system[0]} of its own in each table", "give the column another name in the output's function")
         place = f'"{self.schema}"."{table}"'
+        if table == self.name and dropping.note_of(connection, self.schema, table) in names.NOTES:
+            self._refuse(f"{self.schema}.{table} is a table that the platform keeps for another output's table", "name another table")
         if (found := ask(connection, "sink_tables", "kind", table=place)) and found[0].kind in KINDS:
             self._refuse(f"{self.schema}.{table} is {KINDS[found[0].kind]}: a unit and its rows can't be committed together there", "name an ordinary table")
         for column in ask(connection, "sink_tables", "computed_columns", table=place):
@@ -149,7 +151,7 @@ class SinkTable:
 
     def _check_beside(self, connection: Connection, beside: str) -> None:
         """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
-        there, kept = (bool(self._there(connection, name)) for name in (self.name, beside))
+        there, kept = bool(self._there(connection, self.name)), dropping.note_of(connection, self.schema, beside) == names.BY_WINDOW_NOTE
         if there and kept != self.by_window:
             raise Refused(
                 f"output {self._output.name}: {self.schema}.{self.name} was begun "

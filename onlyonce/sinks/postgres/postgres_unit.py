@@ -51,6 +51,8 @@ LATER_WINDOW = (
 COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
 """Arrow's strings are UTF-8, whatever the encoding of the database, which is the default of a session."""
 
+STILL_THERE = "SELECT count(*) FROM {} WHERE window_start >= %s AND window_start < %s"
+
 COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one_a_key"
 
 
@@ -150,7 +152,8 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     first = next(batches, None)
     if work.by_window:
         table = (work.schema, work.table)
-        postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches))
+        dropped = postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches))
+        _refuse_dropped(work, dropped)
         return
     if work.write == "replace":
         _delete(cursor, work)
@@ -173,7 +176,8 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
         with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
-            postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
+            dropped = postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
+        _refuse_dropped(work, dropped)
         passing("postgres-unit-after-rows")
         return
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
@@ -193,13 +197,16 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         merge += sql.SQL(LATER_WINDOW)
     with postgres_newest.one_a_place(work.unit, work.keys):
         if work.deletes:
-            postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types)
+            _refuse_dropped(work, postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types))
         cursor.execute(merge)
-    if updates and not (work.newest_by or later) and cursor.rowcount != arrived:
-        written = cursor.rowcount
-        cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
-        [(keys,)] = cursor.fetchall()
-        _refuse_dropped(work, keys, written)
+    if (written := cursor.rowcount) != arrived:
+        order = work.newest_by or (("window_end", "window_start") if later else ())
+        if order or not updates:  # an older row is left out, and so is one that is there
+            _refuse_dropped(work, postgres_newest.unwritten(cursor, names["target"], work.keys, order, work.deletes, types))
+        else:
+            cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
+            [(keys,)] = cursor.fetchall()
+            _refuse_dropped(work, keys - written)
     passing("postgres-unit-after-rows")
 
 
@@ -210,15 +217,15 @@ def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch 
     names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
     rows = _Csv(first, rest)
     _copy(cursor, _text(COPY, names, cursor), rows)
-    _refuse_dropped(work, rows.count, cursor.rowcount)
+    _refuse_dropped(work, rows.count - cursor.rowcount)
     return rows.count
 
 
-def _refuse_dropped(work: Work, rows: int, written: int) -> None:
+def _refuse_dropped(work: Work, dropped: int) -> None:
     """Raise Refused if a trigger of the table has dropped rows: the unit would note rows that the table does not have."""
-    if written != rows:
+    if dropped:
         raise Refused(
-            f"unit {work.unit}: {work.schema}.{work.table} took {written:,} of {rows:,} rows: a trigger of the table drops rows",
+            f"unit {work.unit}: a trigger of {work.schema}.{work.table} drops {dropped:,} of its rows, or keeps rows that it must change or delete",
             data="nothing of this unit was written",
             hint="let the trigger keep every row, and filter the rows in the output's function",
         )
@@ -228,6 +235,8 @@ def _delete(cursor: Any, work: Work) -> None:
     """Take out the rows of the windows that are written anew, in the same transaction."""
     statement = sql.SQL("DELETE FROM {} WHERE window_start >= %s AND window_start < %s")
     cursor.execute(statement.format(sql.Identifier(work.schema, work.table)), work.windows)
+    cursor.execute(sql.SQL(STILL_THERE).format(sql.Identifier(work.schema, work.table)), work.windows)
+    _refuse_dropped(work, int(cursor.fetchall()[0][0]))
     passing("postgres-unit-after-delete")
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, lineages, units
@@ -23,7 +23,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
-from onlyonce.session import worker
+from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
@@ -66,7 +66,7 @@ class PostgresWriter:
             return None
         stored = self._stored(rows)
         hashed = stored.withColumn(HASH, content_hash.row_hash(stored.schema))
-        return hashed.select(*[_export(f) for f in stored.schema.fields], HASH, F.lit(0).alias(PARTITION))
+        return hashed.select(*[encoding.in_copy(f) for f in stored.schema.fields], HASH, F.lit(0).alias(PARTITION))
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The one unit of the batch."""
@@ -96,7 +96,7 @@ class PostgresWriter:
             else content_hash.row_hash(schema)
         )
         pinned = self._units.pinned(batch, rows, key)
-        exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
+        exported = pinned.select(*[encoding.in_copy(f) for f in schema.fields], HASH, PARTITION)
         self._units.commit(exported, self._work(batch, floats(schema), write, windows))
 
     def _stored(self, rows: DataFrame) -> DataFrame:
@@ -119,7 +119,7 @@ class PostgresWriter:
         passing("postgres-before-units")
         # Two rows of the same keys must meet in one task, or nobody would tell.
         placed = rows.repartition(*[F.col(quoted(key)) for key in self._sink.keys]) if self._sink.keys else rows
-        exported = placed.select(*[_export(f) for f in schema.fields])
+        exported = placed.select(*[encoding.in_copy(f) for f in schema.fields])
         worker.mapped(exported, postgres_plain.write_rows(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
         return self._noted(batch.plan) - count
@@ -142,15 +142,3 @@ class PostgresWriter:
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
         self._units.end(connection, batch, self._authority)
-
-
-def _export(field: StructField) -> Column:
-    """A column in the form that CSV can carry: nested values as JSON, bytes in hexadecimal."""
-    column, kind = F.col(quoted(field.name)), field.dataType
-    if isinstance(kind, BinaryType):
-        return F.concat(F.lit("\\x"), F.hex(column)).alias(field.name)
-    return F.to_json(column).alias(field.name) if _nested(kind) else column
-
-
-def _nested(kind: DataType) -> bool:
-    return isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"

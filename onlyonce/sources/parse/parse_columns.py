@@ -14,12 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from onlyonce.model.values.line_values import NUL
+from onlyonce.session import encoding
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse.parse_lines import NOT_UTF8
-
-EXACT = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}  # fmt: skip
 
 
 def columns(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -30,7 +27,7 @@ def columns(rows: DataFrame, schema: StructType) -> DataFrame:
     wrong = F.when(bad, F.lit(NUL))
     for field in schema.fields:
         wrong = wrong.when(_without_year(field), F.lit(f"column {field.name} is no {field.dataType.simpleString()}: its year is not in 1 to 9999"))
-    line = F.coalesce("oo_line", F.to_json(F.struct(*names), EXACT))
+    line = F.coalesce("oo_line", F.to_json(F.struct(*names), encoding.TIMES))
     refused = F.coalesce("oo_refused", F.when(~F.is_valid_utf8(line), F.lit(NOT_UTF8)), wrong)
     return rows.withColumns({"oo_refused": refused, "oo_line": line})
 

@@ -146,14 +146,14 @@ def stage(lineage: str, batch_id: int) -> None:
     """The staged rows of one output batch, in the commit that the output's driver makes."""
     rows = pa.table({"n": [batch_id * 10, batch_id * 10 + 1], "oo_lineage": [lineage] * 2, "oo_batch": [batch_id] * 2})
     mark = CommitProperties(app_transactions=[Transaction(f"{lineage}/staged", batch_id)])
-    path = settings.data_dir("shop") / "staged" / "per_shop"
+    path = settings.data_dir("shop") / "staged" / "per_shop" / "d1"
     path.mkdir(parents=True, exist_ok=True)
     write_deltalake(str(path), rows, mode="append", partition_by=["oo_lineage", "oo_batch"], commit_properties=mark)
 
 
 def staged() -> Counter[tuple[str, int, int]]:
     """What is stored."""
-    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop")).to_pyarrow_table()
+    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1")).to_pyarrow_table()
     return Counter(zip(*[table[name].to_pylist() for name in ("oo_lineage", "oo_batch", "n")], strict=True))
 
 
@@ -179,6 +179,6 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
 
     assert report.facts["staged files removed"] == 2
     assert staged() == Counter((lineage, n, row) for lineage, n, row in before if n >= 2)
-    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop"))
+    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1"))
     assert table.transaction_version(f"{driver.lineage}/staged") == 3
     assert collect.main([]).facts["staged files removed"] == 0

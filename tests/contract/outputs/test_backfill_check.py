@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onlyonce.asked import moment
 from onlyonce.database import connect
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Retryable
@@ -18,7 +19,7 @@ def test_an_open_window_is_told_at_once(log: Log, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(connect, "_say_again", asked_again.append)
     monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "2")
     pipeline = declarations.load()["user_counts"]
-    span = Span.of(backfill.moment("2024-01-01"), backfill.moment("2024-01-02"))
+    span = Span.of(moment("2024-01-01"), moment("2024-01-02"))
     with pytest.raises(Retryable, match="none is closed"):
         backfill.check(log.database, pipeline, pipeline.output("per_user"), span)
     assert asked_again == []

@@ -16,6 +16,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks import names
 from onlyonce.model.windows import Fixed
 from onlyonce.sinks.postgres import postgres_sums
 from onlyonce.sinks.postgres.postgres_table import SinkTable
@@ -143,11 +144,11 @@ def test_a_table_of_sums_is_kept_by_window_from_its_first_row_or_never(log: Log,
     def make(connection: Connection, made: SinkTable) -> None:
         made.make(connection, "sums", {"shop": "text", "cents": "bigint"}, ("shop",))
         if began == "correct":
-            made.make(connection, postgres_sums.beside("sums"), {"window_start": "timestamp with time zone"}, ())
+            made._keep(connection, "sums_by_window", names.BY_WINDOW_NOTE, {"window_start": "timestamp with time zone"}, ())
 
     def check(on_backfill: str) -> None:
         table = sums_table(log, on_backfill)
-        run(log.database, lambda conn: table._check_beside(conn, postgres_sums.beside("sums")))
+        run(log.database, lambda conn: table._check_beside(conn, "sums_by_window"))
 
     run(log.database, lambda conn: make(conn, sums_table(log, began)))
 

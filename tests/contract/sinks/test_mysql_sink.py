@@ -78,10 +78,18 @@ class There:
 
     def prepare(self, ddl: str, **sink: Any) -> None:
         """What a run does before its first batch."""
+        self.table(**sink).prepare(self.schema(ddl))
+
+    def table(self, **sink: Any) -> MySQLTable:
+        """The table as an output declares it."""
         declared = MySQL(table="kept", connection=VARIABLE, **sink)
+        return MySQLTable(self.database, Output(name="per_shop", transform="a:b", sink=declared), declared, "")
+
+    @staticmethod
+    def schema(ddl: str) -> StructType:
+        """The columns of an output's rows."""
         fields = [part.split(" ") for part in ddl.split(", ")]
-        schema = StructType([StructField(name, KINDS.get(kind) or DecimalType(*map(int, kind[8:-1].split(",")))) for name, kind in fields])
-        MySQLTable(self.database, Output(name="per_shop", transform="a:b", sink=declared), declared, "").prepare(schema)
+        return StructType([StructField(name, KINDS.get(kind) or DecimalType(*map(int, kind[8:-1].split(",")))) for name, kind in fields])
 
 
 @pytest.fixture
@@ -215,6 +223,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "another unique index": (f"CREATE TABLE kept ({K} PRIMARY KEY, n bigint UNIQUE)", UPSERT, "another unique index"),
     "a null key": (f"CREATE TABLE kept ({K.removesuffix('NOT NULL')}, n bigint, UNIQUE (k))", UPSERT, "may be null"),
     "a key without case": ("CREATE TABLE kept (k varchar(99) collate utf8mb4_general_ci PRIMARY KEY, n bigint)", UPSERT, "different texts are the same key"),
+    "a generated column": (f"CREATE TABLE kept ({K}, n bigint AS (1) STORED)", {}, "column n of kept is GENERATED ALWAYS"),
     "another type": (f"CREATE TABLE kept ({K}, n int)", {}, "column n is bigint, but in kept it is int"),
     "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, "column k is longtext, but in kept it is char"),
 }  # fmt: skip
@@ -229,6 +238,25 @@ def test_a_table_that_cannot_keep_the_promise_is_refused_unchanged(there: There,
         there.prepare("k string, n long, new string", **sink)
 
     assert len(there.rows("SHOW COLUMNS FROM kept")) == 2
+
+
+@pytest.mark.parametrize("case", [case for name, case in REFUSED.items() if name not in ("a key's beginning", "another type", "a text that is cut")], ids=lambda case: case[2])
+def test_check_reports_what_a_run_would_refuse(there: There, case: tuple[str, dict[str, Any], str]) -> None:
+    """`onlyonce check` reads the table; types it compares itself, with the file and line of the declaration."""
+    made, sink, says = case
+    there.rows(made)
+    with pytest.raises(Refused, match=says):
+        there.table(**sink).check(there.schema("k string, n long, new string"))
+
+
+def test_a_triggers_signal_is_refused_with_its_words(there: There) -> None:
+    """The server has answered, so the unit is not tried again for ever."""
+    there.prepare("n long")
+    there.rows("CREATE TRIGGER judge BEFORE INSERT ON kept FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'closed on Sundays'")
+    with pytest.raises(Refused, match="closed on Sundays"):
+        there.write("n", [1])
+
+    assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []
 
 
 def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There) -> None:

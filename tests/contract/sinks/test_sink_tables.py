@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import Database, transaction
+from onlyonce.commitlog.operate import dropping
+from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
+from onlyonce.model.windows import Fixed
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.support.steps import Stage, Steps
@@ -68,3 +74,50 @@ def test_rows_are_found_by_their_window_through_an_index_of_the_table(
     with transaction(Database(log.url, "b")) as connection:
         made.make(connection, made.name, columns, keys)
     assert there() == before
+
+
+SUMS = StructType().add("window_start", "timestamp").add("window_end", "timestamp").add("shop", "string").add("cents", "long")
+
+
+def prepared(log: Log, name: str, on_backfill: Any, suffix: str = "") -> SinkTable:
+    """Make the tables of an increment, as a driver does."""
+    sink = Postgres(table=f"results.{name}", write="increment", keys=("shop",))
+    output = Output(name="sums", transform="a:b", window=Fixed(timedelta(hours=1)), on_backfill=on_backfill, sink=sink)
+    table = SinkTable(log.database, output, sink, suffix)
+    table.prepare(SUMS)
+    return table
+
+
+def tables(log: Log) -> set[str]:
+    return {name for (name,) in log.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'results'")}
+
+
+def test_names_that_postgresql_would_cut_are_tables_of_their_own(log: Log) -> None:
+    """Of a table of 63 bytes, its sums by window, two bounded runs and theirs; a drop of one removes its tables and no other."""
+    name = "é" * 31 + "x"
+    for suffix in ("", "@1", "@2"):
+        prepared(log, name, "correct", suffix)
+    prepared(log, name, "correct", "@2")
+    assert len(tables(log)) == 6
+    assert name in tables(log)
+
+    for left, suffix in ((4, "@2"), (2, ""), (0, "@1")):
+        place = Place(f"postgres::results.{name}{suffix}").where
+        with transaction(Database(log.url, "drop")) as connection:
+            dropping.drop_table(connection, place)
+        assert len(tables(log)) == left
+
+
+def test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped(log: Log) -> None:
+    """A table `sums_by_window` that the platform has not made; one that it has made is no output's table."""
+    log.rows("CREATE SCHEMA results; CREATE TABLE results.sums_by_window (shop text); INSERT INTO results.sums_by_window VALUES ('a')")
+    prepared(log, "sums", "skip")
+    run(log.database, lambda conn: dropping.drop_table(conn, "results.sums"))
+    assert tables(log) == {"sums_by_window"}
+    with pytest.raises(Refused, match=r"results\.sums_by_window, which is not the platform's"):
+        prepared(log, "sums", "correct")
+
+    log.rows("DROP TABLE results.sums_by_window")
+    prepared(log, "sums", "correct")
+    with pytest.raises(Refused, match="that the platform keeps for another output's table"):
+        prepared(log, "sums_by_window", "skip")

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
+from onlyonce.sinks.postgres.postgres_sums import WINDOW
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
+from tests.contract.sinks.test_newest_rows import KINDS, Table
+from tests.contract.sinks.test_newest_rows import SCHEMA as NEWEST
 from tests.contract.task import Task, shop_rows
 from tests.support.shared_server import SharedServer
 
@@ -23,6 +30,8 @@ COMPUTED = (
     "id bigint GENERATED ALWAYS AS IDENTITY, number serial NOT NULL, made_by text NOT NULL DEFAULT 'them', "
     "shop text NOT NULL UNIQUE, cents bigint NOT NULL, double_cents bigint NOT NULL GENERATED ALWAYS AS (cents * 2) STORED"
 )
+SUMS = Postgres(table="results.shop", write="increment", keys="shop")
+OUTPUT_OF_SUMS = Output(name="per_shop", transform="a:b", window=Fixed(timedelta(hours=1)), on_backfill="correct", sink=SUMS)
 WRITES = ("append", "upsert", "increment")
 DROPS = """
 CREATE FUNCTION results.judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
@@ -91,7 +100,7 @@ def test_strings_arrive_in_a_database_that_is_not_utf8(latin1: Log, write: str) 
         (DROPS.format(body="RAISE 'closed on Sundays';").replace("BEFORE", "AFTER"), "closed on Sundays"),
         (DROPS.format(body="RAISE 'of a code' USING ERRCODE = 'AB123';"), "of a code"),
         (DROPS.format(body="RAISE 'at the end';").replace("CREATE TRIGGER judge BEFORE INSERT ON results.shop", "CREATE CONSTRAINT TRIGGER judge AFTER INSERT ON results.shop DEFERRABLE INITIALLY DEFERRED"), "at the end"),
-        (DROPS.format(body="IF NEW.cents = 1 THEN RETURN NULL; END IF; RETURN NEW;"), "took 2 of 3 rows"),
+        (DROPS.format(body="IF NEW.cents = 1 THEN RETURN NULL; END IF; RETURN NEW;"), "drops 1 of its rows"),
     ],
     ids=["deferred constraint", "trigger", "own code", "deferred trigger", "dropped row"],
 )  # fmt: skip
@@ -145,3 +154,102 @@ def test_a_unique_index_that_finds_each_key_is_enough(log: Log, unique: str) -> 
 
     table_of(log).prepare(schema_of("shop", "cents"))
     table_of(log).check(schema_of("shop", "cents"))
+
+
+GIVE_WAY = """
+CREATE FUNCTION results.judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER judge BEFORE {event} ON results.{table} FOR EACH ROW EXECUTE FUNCTION results.judge()
+"""
+SECOND: dict[str, dict[str, Any]] = {"INSERT": {"key": "b"}, "UPDATE": {"key": "a", "value": 2}, "DELETE": {"key": "a", "gone": True}}
+IN_ORDER: dict[str, dict[str, Any]] = {
+    "upsert": {"write": "upsert"}, "upsert with deletes": {"write": "upsert", "deletes": "gone"}, "history": {"write": "history"},
+    "history with deletes": {"write": "history", "deletes": "gone"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sink", "event"),
+    [(sink, event) for sink in IN_ORDER for event in SECOND if event != "DELETE" or sink == "upsert with deletes"],
+)
+def test_a_row_in_order_that_a_trigger_drops_is_refused(log: Log, sink: str, event: str) -> None:
+    """Older rows are left out of these tables by design, so the reported counts alone prove nothing."""
+    kinds = KINDS | {"valid_from": TimestampType()}
+    schema = NEWEST.append(pa.field("valid_from", pa.timestamp("us", "UTC")))
+    table = Table(log, Postgres(table="results.customers", keys="key", newest_by="position", **IN_ORDER[sink]), kinds)
+    first: dict[str, Any] = {"key": "a", "position": 1, "value": 1, "gone": False, "valid_from": datetime(2026, 1, 1, tzinfo=UTC)}
+    older = first | {"position": 0, "value": 0}
+    table.write(0, [first], schema)
+    table.write(1, [older], schema)
+    before = log.multiset("SELECT to_jsonb(c)::text FROM results.customers c")
+    log.rows(GIVE_WAY.format(event=event, table="customers"))
+
+    with pytest.raises(Refused, match=r"a trigger of results\.customers drops"):
+        table.write(2, [first | SECOND[event] | {"position": 2}], schema)
+
+    assert log.multiset("SELECT to_jsonb(c)::text FROM results.customers c") == before
+
+
+@pytest.mark.parametrize("event", ["INSERT", "UPDATE"])
+def test_a_sum_by_window_that_a_trigger_drops_is_refused(log: Log, driver: Driver, event: str) -> None:
+    """The unit would note rows that are in no sum."""
+    table = SinkTable(log.database, OUTPUT_OF_SUMS, SUMS, "")
+    table.prepare(StructType([StructField(name, TimestampType()) for name in WINDOW]).add("shop", "string").add("cents", "long"))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def add(batch: int, shop: str) -> None:
+        rows = [{"window_start": start, "window_end": start + timedelta(hours=1), "shop": shop, "cents": 1}]
+        Task(log, driver, log.database, "increment", ("shop",), batch=batch, by_window=True).run(pa.RecordBatch.from_pylist(rows))
+
+    add(0, "a")
+    log.rows(GIVE_WAY.format(event=event, table="shop"))
+    with pytest.raises(Refused, match=r"a trigger of results\.shop drops"):
+        add(1, "b" if event == "INSERT" else "a")
+
+    assert log.rows("SELECT shop, cents FROM results.shop") == log.rows("SELECT shop, cents FROM results.shop_by_window") == [("a", 1)]
+
+
+@pytest.mark.parametrize("event", ["INSERT", "UPDATE"])
+def test_a_row_of_a_later_window_that_a_trigger_drops_is_refused(log: Log, driver: Driver, event: str) -> None:
+    """An upsert whose keys don't say the window leaves rows of earlier windows out, and no others."""
+    columns = "window_start timestamptz, window_end timestamptz, shop text UNIQUE NULLS NOT DISTINCT, cents bigint"
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def put(batch: int, shop: str, hour: int) -> None:
+        at = start + timedelta(hours=hour)
+        rows = [{"window_start": at, "window_end": at + timedelta(hours=1), "shop": shop, "cents": batch}]
+        Task(log, driver, log.database, "upsert", ("shop",), columns=columns, batch=batch).run(pa.RecordBatch.from_pylist(rows))
+
+    put(0, "a", 1)
+    put(1, "a", 0)
+    log.rows(GIVE_WAY.format(event=event, table="shop"))
+    with pytest.raises(Refused, match=r"a trigger of results\.shop drops"):
+        put(2, "b" if event == "INSERT" else "a", 2)
+
+    assert log.rows("SELECT shop, cents FROM results.shop") == [("a", 0)]
+
+
+def test_rows_of_a_window_that_a_trigger_keeps_are_refused(log: Log, driver: Driver) -> None:
+    """A backfill would write its rows next to the old ones."""
+    columns = "window_start timestamptz, shop text, cents bigint"
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    row = pa.RecordBatch.from_pylist([{"window_start": start, "shop": "a", "cents": 1}])
+    Task(log, driver, log.database, columns=columns).run(row)
+    log.rows(GIVE_WAY.format(event="DELETE", table="shop"))
+    span = (start.isoformat(), (start + timedelta(hours=1)).isoformat())
+    with pytest.raises(Refused, match=r"a trigger of results\.shop drops"):
+        Task(log, driver, log.database, "replace", batch=1, windows=span).run(row)
+
+    assert log.rows("SELECT shop, cents FROM results.shop") == [("a", 1)]
+
+
+def test_a_new_key_alone_that_a_trigger_drops_is_refused(log: Log, driver: Driver) -> None:
+    """An upsert of keys alone changes no row, so a count of what was written proves nothing."""
+    put = partial(Task, log, driver, log.database, "upsert", ("shop",), columns="shop text UNIQUE NULLS NOT DISTINCT, cents bigint")
+    keys = [pa.RecordBatch.from_pylist([{"shop": shop}]) for shop in ("a", "b")]
+    put().run(keys[0])
+    put(batch=1).run(keys[0])
+    log.rows(GIVE_WAY.format(event="INSERT", table="shop"))
+    with pytest.raises(Refused, match=r"a trigger of results\.shop drops"):
+        put(batch=2).run(*keys)
+
+    assert log.rows("SELECT shop FROM results.shop") == [("a",)]

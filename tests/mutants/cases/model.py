@@ -323,18 +323,10 @@ MUTANTS = (
         "onlyonce/declare/target_identity.py",
         Replace("identity", """
             if place.kind == "postgres":
-                schema, name = (
-                    part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
-                )
-                return f"postgres:{database(place.variable)}:{schema}.{name}"
+                return f"postgres:{database(place.variable)}:{Place(place.text + suffix).where}"
         """, """
             if place.text:
                 return place.text + suffix
-            if place.kind == "postgres":
-                schema, name = (
-                    part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
-                )
-                return f"postgres:{database(place.variable)}:{schema}.{name}"
         """),
         tests=(TARGETS + "test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner",),
     ),

@@ -11,6 +11,32 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "outputs-2-staged-by-another-function",
+        "a changed function's batch is written with the rows that the old function has staged",
+        "onlyonce/outputs/staging.py",
+        Replace("staged", 'context.folder / "staged" / output.name / plan.declaration_hash', 'context.folder / "staged" / output.name'),
+        tests=("tests/spark/outputs/test_staging.py::test_rows_are_staged_again_if_the_function_has_changed",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-14-maps-compared-by-spark",
+        "sessions are compared by their columns, of which Spark compares no maps",
+        "onlyonce/outputs/recompute/recompute_sessions.py",
+        Replace("_comparable", 'encoding.json_object(sessions.schema).alias("row")', 'F.struct(*sessions.columns).alias("row")'),
+        tests=("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-16-days-of-utc",
+        "a day without a zone is a day of UTC, whatever the zone of the windows",
+        "onlyonce/model/outputs/backfill.py",
+        Replace("_zone", "ZoneInfo(zones[0])", 'ZoneInfo("UTC")'),
+        tests=(
+            "tests/unit/model/outputs/test_model_backfill.py::test_a_day_without_a_zone_is_one_window_of_its_zone",
+            "tests/dags/test_backfill.py::test_a_day_of_the_form_is_a_day_of_the_windows",
+        ),
+    ),
+    Mutant(
         "released-over-others",
         "the lines of a release go over the object that has their name",
         "onlyonce/outputs/releases/release.py",

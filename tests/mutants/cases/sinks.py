@@ -45,8 +45,32 @@ MUTANTS = (
         "outputs-4-dropped-unseen",
         "the rows that PostgreSQL reports are not compared with the rows of the unit",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Never("_refuse_dropped", "written != rows"),
+        Delete("_fill", "_refuse_dropped(work, rows.count - cursor.rowcount)"),
         tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-dropped row]",),
+    ),
+    Mutant(
+        "outputs-4-left-out-unseen",
+        "a row in order that a trigger drops counts as left out for a newer one",
+        "onlyonce/sinks/postgres/postgres_newest.py",
+        Replace("unwritten", "int(cursor.fetchall()[0][0])", "0"),
+        tests=(
+            TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[upsert-UPDATE]",
+            TEAM + "test_a_row_of_a_later_window_that_a_trigger_drops_is_refused",
+        ),
+    ),
+    Mutant(
+        "outputs-4-ends-unseen",
+        "versions of a history whose ends a trigger keeps count as ended",
+        "onlyonce/sinks/postgres/postgres_history.py",
+        Replace("write", "dropped + int(cursor.fetchall()[0][0])", "dropped"),
+        tests=(TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[history-UPDATE]",),
+    ),
+    Mutant(
+        "outputs-4-mysql-unchecked",
+        "check does not see that MySQL computes a column's values itself",
+        "onlyonce/sinks/mysql/mysql_table.py",
+        Never("MySQLTable._check", 'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")'),
+        tests=(MYSQL + "test_check_reports_what_a_run_would_refuse",),
     ),
     Mutant(
         "outputs-8-nulls-differ",
@@ -54,6 +78,37 @@ MUTANTS = (
         "onlyonce/sinks/postgres/postgres_table.py",
         Never("SinkTable._check_unique", "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)"),
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
+    ),
+    Mutant(
+        "outputs-12-options-of-spark",
+        "JSON has Spark's defaults: times are cut to milliseconds and null fields are left out",
+        "onlyonce/session/encoding.py",
+        Replace("json", "JSON", "{}"),
+        tests=("tests/spark/sinks/test_encoding.py::test_every_type_is_encoded_exactly",),
+    ),
+    Mutant(
+        "outputs-12-key-through-a-float",
+        "a decimal in the key of a message goes through a float, so that two keys become one",
+        "onlyonce/model/values/conversions.py",
+        Replace("parsed", "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)", "json.loads(line, parse_constant=Number)"),
+        tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
+    ),
+    Mutant(
+        "outputs-11-names-are-cut",
+        "a derived name that is too long is cut, without a hash of the whole name",
+        "onlyonce/model/sinks/names.py",
+        Replace("Names._fitting", 'f"_{hashlib.sha256(name.encode()).hexdigest()[:HASH_DIGITS]}"', '""'),
+        tests=(
+            "tests/unit/model/sinks/test_names.py::test_no_two_derived_names_are_one",
+            "tests/contract/sinks/test_sink_tables.py::test_names_that_postgresql_would_cut_are_tables_of_their_own",
+        ),
+    ),
+    Mutant(
+        "outputs-11-table-of-a-team",
+        "a drop removes a table because of its name alone",
+        "onlyonce/commitlog/operate/dropping.py",
+        Always("drop_table", "note_of(connection, schema, beside) == note"),
+        tests=("tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",),
     ),
     Mutant(
         "rows-of-any-partition",
@@ -207,7 +262,7 @@ MUTANTS = (
         "copy-for-each-row",
         "a unit's rows come into their table one by one",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count, cursor.rowcount)", """
+        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count - cursor.rowcount)", """
             for batch in (first, *rest):
                 for n in range(batch.num_rows):
                     _copy(cursor, _text(COPY, names, cursor), _Csv(batch.slice(n, 1), iter(())))
@@ -423,7 +478,7 @@ MUTANTS = (
         "deleted-and-forgotten",
         "a key that was deleted is not remembered, so an older update brings its row back",
         "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(DELETE, FORGET)"),
+        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(DELETE, FORGET, UNDELETED)"),
         tests=(
             NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
             NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too",
@@ -433,40 +488,14 @@ MUTANTS = (
         "deleted-for-ever",
         "a key that is created again is still among the deleted ones",
         "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET)", "(REMEMBER, DELETE)"),
+        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(REMEMBER, DELETE, UNDELETED)"),
         tests=(NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
     ),
     Mutant(
         "late-version-ends-nothing",
         "the ends of a key's versions are found among the versions of one unit alone",
         "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("", """
-            \"\"\"
-            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
-            FROM (
-                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
-                FROM (
-                    SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
-                    {ended}
-                ) AS change
-                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-            ) AS found
-            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
-            \"\"\"
-        """, """
-            \"\"\"
-            UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
-            FROM (
-                SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
-                FROM (
-                    SELECT {identity}, valid_from FROM {target} WHERE ({identity}) IN (SELECT {identity} FROM arriving)
-                    {ended}
-                ) AS change
-                WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-            ) AS found
-            WHERE {same} AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
-            \"\"\"
-        """),
+        Replace("write", "sql.SQL(FIND_ENDS)", 'sql.SQL(FIND_ENDS.replace("({keys}) IN (SELECT {keys}", "({identity}) IN (SELECT {identity}"))'),
         tests=(
             "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
         ),

@@ -45,3 +45,22 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
     found = [(row.oo_window.start, row.oo_window.end, row.sales) for row in made.rows.collect()]
     assert [sales for _, _, sales in found] == [5]
     assert (made.counts, made.span.start) == ({"in_time": 1, "late": 0}, START)
+
+
+def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -> None:
+    """A late row merges two sessions; Spark's own comparison takes neither maps nor variants."""
+    seconds, tide = (0, 15, 8), (None, None, NOON + timedelta(hours=1))
+    rows = [
+        (f"{n}", "north", NOON + timedelta(seconds=second), 100, 1.0, NOON, (None, None, None, None) if at is None else (at, None, None, None))
+        for n, (second, at) in enumerate(zip(seconds, tide, strict=True))
+    ]
+    kept = spark.createDataFrame(rows, f"{SHOP.schema}, oo_system_time timestamp, oo_frontier {events.FRONTIER}").withColumn("oo_event_time", F.col("at"))
+    output = replace(OUTPUT, transform="tests.support.shop_transforms:by_id")
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
+    reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
+    span = Span(START + 15_000_000, START + 15_000_001)
+
+    made = recompute_sessions.computed(context, output, span, span, reach, kept)
+
+    assert [row.cents for row in made.rows.collect()] == [{"0": 100, "1": 100, "2": 100}]
+    assert (made.counts, made.span.start) == ({"in_time": 2, "late": 1}, START)

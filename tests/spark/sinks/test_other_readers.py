@@ -54,7 +54,8 @@ def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkS
         for key in [row[0] for row in there.values() if hours[0] <= row[1] < hours[1]]:
             del there[key]
         there.update({row[0]: row for row in rows})
-        span = Span.of(*(BEGIN + timedelta(hours=hour) for hour in hours))
+        start, stop = (BEGIN + timedelta(hours=hour) for hour in hours)
+        span = Span.of(start, stop)
         changing.change(path, commit(), delta_replace.Replace(frame(spark, rows), path, span, "window_date"))
 
     def rewrite() -> None:

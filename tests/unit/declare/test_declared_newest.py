@@ -35,7 +35,7 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: sink(newest_by=("cents", "id")), "'id' is a key and in newest_by"),
         (lambda: sink(newest_by=(), deletes="gone"), "deletes='gone' without newest_by"),
         (lambda: sink(deletes="id"), "'id' says which rows are deleted, and is a key"),
-        (lambda: sink(deletes="gone", table="results." + "x" * 51), "is too long for a table"),
+        (lambda: sink(deletes="gone", table="results." + "x" * 64), "is longer than PostgreSQL's names"),
         (lambda: pipeline(sink(), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
         (lambda: pipeline(sink(deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),
         (lambda: sink(write="history", newest_by=()), "write='history' without newest_by"),
@@ -43,7 +43,7 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: pipeline(sink(write="history"), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
         (lambda: Delta(write="upsert", keys="id", deletes="gone"), "Delta: deletes='gone' without newest_by"),
         (lambda: pipeline(Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),  # type: ignore[arg-type]
-        (lambda: MySQL(table="x" * 51, connection="DB", write="upsert", keys="id", newest_by="cents", deletes="gone"), "is too long for a table"),
+        (lambda: MySQL(table="x" * 65, connection="DB", write="upsert", keys="id", newest_by="cents", deletes="gone"), "MySQL: table"),
         (lambda: MySQL(table="x", connection="DB", write="history", keys="id"), "MySQL: write='history' without newest_by"),
         (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
         (lambda: Delta(write="history", keys="id"), "Delta: write='history' without newest_by"),

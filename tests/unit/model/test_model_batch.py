@@ -80,7 +80,7 @@ def test_a_changed_declaration_begins_a_batch_anew_only_while_no_unit_has_commit
     assert check_declaration(PLAN, meant, 0) is True
     with pytest.raises(Refused, match=r"3 units committed under declaration d1.*now is d2") as refusal:
         check_declaration(PLAN, meant, 3)
-    assert "as it was" in refusal.value.hint
+    assert "declaration d1 as it was" in refusal.value.hint
 
 
 @pytest.mark.parametrize("units", [0, 3])

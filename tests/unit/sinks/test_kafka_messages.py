@@ -28,25 +28,27 @@ def row(key: str | None, payload: str = "{}") -> Row:
 @pytest.mark.parametrize(
     ("keys", "key", "wanted"),
     [((), None, None), (("a",), '{"a": "x\\n🛒"}', "x\n🛒"), (("a",), '{"a": null}', None), (("a",), '{"a": 5}', "5"),
-     (("a", "b"), '{"a": "x", "b": null}', '{"a": "x", "b": null}')],
+     (("a",), '{"a": 12345678901234567890.123456789012345678}', "12345678901234567890.123456789012345678"), (("a",), '{"a": 0.10}', "0.10"),
+     (("a",), '{"a": {"b": ["é", 1.10]}}', '{"b":["é",1.10]}'), (("a", "b"), '{"a": "x", "b": null}', '{"a": "x", "b": null}')],
 )  # fmt: skip
 def test_a_key_is_the_text_of_one_column_or_json_of_several(
     keys: tuple[str, ...], key: str | None, wanted: str | None
 ) -> None:
-    """Null is no key: such messages go to any partition."""
+    """Null is no key: such messages go to any partition. A number stays as it is written: two keys never become one."""
     assert message_key(row(key), KafkaSink(topic="t", connection="K", keys=keys)) == wanted
 
 
 def test_headers_tell_unit_and_number_and_what_was_declared() -> None:
     """Null stays null; what is no text is JSON."""
-    sink = KafkaSink(topic="t", connection="K", headers=("a", "b", "c"))
-    found = headers("unit@life", row(None, '{"a": "é", "b": null, "c": [1]}'), sink)
+    sink = KafkaSink(topic="t", connection="K", headers=("a", "b", "c", "d"))
+    found = headers("unit@life", row(None, '{"a": "é", "b": null, "c": [1], "d": 12345678901234567.89}'), sink)
     assert found == [
         ("onlyonce-unit", b"unit@life"),
         ("onlyonce-seq", b"7"),
         ("a", "é".encode()),
         ("b", None),
         ("c", b"[1]"),
+        ("d", b"12345678901234567.89"),
     ]
 
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.asked import moment
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Delta, Output, Postgres
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs import backfill
 from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans
 from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
-from onlyonce.outputs.backfill import chosen, moment
+from onlyonce.outputs.backfill import chosen, span_of
 
 MINUTE = micros(timedelta(minutes=1))
 WINDOWS = st.sampled_from(
@@ -158,12 +159,35 @@ def test_what_is_wrong_with_an_interval_is_said() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     with pytest.raises(Refused, match="there is no window"):
         Span.of(noon, noon)
-    with pytest.raises(Refused, match="without a zone"):
-        Span.of(noon.replace(tzinfo=None), noon)
     with pytest.raises(Refused, match="is no time"):
         moment("last Tuesday")
     assert moment("2013-01-31") == datetime(2013, 1, 31, tzinfo=UTC)
     assert str(Span.of(noon, noon + timedelta(hours=1))) == "2026-01-01T12:00:00Z--2026-01-01T13:00:00Z"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "Africa/Cairo"])
+@pytest.mark.parametrize("offset", [timedelta(), timedelta(hours=6)])
+def test_a_day_without_a_zone_is_one_window_of_its_zone(zone: str, offset: timedelta) -> None:
+    """Each day of two years, days on which the clock changes among them; a time with a zone is what it says."""
+    window = Fixed(timedelta(days=1), offset, zone)
+    for number in range(730):
+        day = datetime(2011, 1, 1) + timedelta(days=number)
+        span = span_of([output(window)], day, day + timedelta(days=1))
+        index = (day - datetime(1970, 1, 1)).days
+        assert [at for at in range(index - 2, index + 3) if span.holds(window.start_of(at))] == [index]
+    instant = datetime(2026, 3, 2, tzinfo=UTC)
+    assert span_of([output(window)], instant, instant + timedelta(hours=1)).times == (instant, instant + timedelta(hours=1))
+
+
+def test_a_day_of_windows_of_several_zones_is_refused() -> None:
+    """It would be another day for each output. With a zone, or for one output, it is one."""
+    outputs = [output(Fixed(timedelta(days=1), timezone="Europe/Berlin")), output(Session(timedelta(minutes=5)))]
+    day = datetime(2026, 3, 2)
+    with pytest.raises(Refused, match=r"several time zones \(Europe/Berlin, UTC\)") as refused:
+        span_of(outputs, day, day + timedelta(days=1))
+    assert "--output" in refused.value.hint
+    assert span_of(outputs[1:], day, day + timedelta(days=1)).times[0] == day.replace(tzinfo=UTC)
+    assert span_of(outputs, day.replace(tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC))
 
 
 def test_an_output_is_done_with_the_one_it_is_made_from() -> None:
