@@ -21,7 +21,6 @@ from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, declared, lineages, units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database import formats
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
@@ -271,5 +270,4 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
-    formats.make_home()
     return Shop(log)

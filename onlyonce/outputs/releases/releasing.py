@@ -25,7 +25,6 @@ from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.values import line_values
 from onlyonce.outputs import results
 from onlyonce.session import encoding
-from onlyonce.session.names import quoted
 from onlyonce.sources.files import regular_file
 from onlyonce.sources.parse import id_columns, parse
 

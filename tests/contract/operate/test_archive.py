@@ -15,7 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
-from onlyonce.database import formats
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Batch
@@ -114,7 +113,6 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
-    formats.make_home()
     made = Shop(log, tmp_path)
     made.put("a", "b", "c")
     made.register()

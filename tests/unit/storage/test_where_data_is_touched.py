@@ -20,7 +20,8 @@ KNOWN: dict[str, set[str]] = {
     "the local side of the interface": {"storage/durable", "storage/stores/arrow", "storage/stores/local"},
     "of no use after the process, or the job": {"catalog/shared_files", "check/kept", "receive/blocks/block_files"},
     "an inbox is a folder so far": {
-        "operate/archive", "operate/erase/input_files", "sources/discovery", "sources/files/avro_files", "sources/files/growing", "sources/files/inbox",
+        "operate/archive", "operate/erase/input_files", "sources/discovery", "sources/files/avro_files", "sources/files/folders", "sources/files/growing",
+        "sources/files/inbox",
         "sources/files/listing", "sources/files/regular_file", "sources/land", "operate/disk_state", "outputs/releases/release",
         "outputs/releases/releasing",
     },
