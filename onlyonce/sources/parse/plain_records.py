@@ -24,13 +24,8 @@ from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
-<<<<<<< HEAD
 from onlyonce.sources.parse import id_columns, plain_lines
-from onlyonce.sources.parse.parse import BESIDE, BOUND, PLACE
-=======
-from onlyonce.sources.parse import plain_lines
 from onlyonce.sources.parse.parse import BESIDE, BOUND, GIVEN, PLACE
->>>>>>> main
 
 AS_TIMES = ("timestamp", "date")
 FIRST_TIME = 0
@@ -109,7 +104,7 @@ class Reader:
         here = pa.array(rows)
         payload = xxh64.of_texts(lines.column("oo_line").take(here))
         for name in self.beside:
-            given = pc.binary_join_element_wise(GIVEN, _text(columns[name], self.kinds[name]), "")
+            given = pc.binary_join_element_wise(GIVEN, id_columns.of_arrow(columns[name], self.kinds[name]), "")
             payload = xxh64.of_texts(pc.fill_null(given, ""), payload)
         # What stands before the values is the same for all.
         firsts = [np.full(1, xxh64.SEED, np.uint64), xxh64.of_texts(pa.array(["low"]))]
