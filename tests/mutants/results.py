@@ -15,7 +15,7 @@ from tests.mutants.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("results.json")
-HOLE = re.compile(r"(foundation|values|outputs|security|erasure)-\d+(?=-)")
+HOLE = re.compile(r"(foundation|values|outputs|security|security-erasure|format)-\d+(?=-)")
 
 
 class Result(TypedDict):
