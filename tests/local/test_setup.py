@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onlyonce import settings
+from onlyonce.database import formats
 from onlyonce.local import setup
 from onlyonce.local.database import cluster, postgres
 
@@ -34,6 +35,7 @@ def ask(url: str, statement: str) -> list[tuple[object, ...]]:
 @pytest.fixture(scope="module")
 def admin(home: Path) -> str:
     """The superuser's URL of a server without our roles and databases."""
+    formats.make_home()  # the server is in the home's folder here, and a home with data must have its format
     postgres.start()
     url = (home / "postgres" / "admin.url").read_text().strip()
     for database in cluster.OWNERS:
