@@ -112,8 +112,9 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
 
 
 def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
-    """Return the inboxes of the entries, and those known before, in the order of the last batch from each."""
-    last = entries.select(["root", "batch_no"]).group_by("root").aggregate([("batch_no", "max")]).sort_by("batch_no_max")
+    """Return the inboxes of the entries, and those known before, in the order of the last batch from each, and of one batch by name."""
+    last = entries.select(["root", "batch_no"]).group_by("root").aggregate([("batch_no", "max")])
+    last = last.sort_by([("batch_no_max", "ascending"), ("root", "ascending")])
     now = [root for root in last["root"].to_pylist() if root]
     return (*(root for root in before if root not in now), *now)
 

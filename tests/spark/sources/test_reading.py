@@ -58,7 +58,7 @@ class Registry:
             known = {
                 "batch_no": number, "path": f"/in{file % 3}/{file}.jsonl", "size": 100 * number, "modified_ns": number, "lines": 1,
                 "refusal": "it is odd" if self.dice.random() < 0.1 else None, "identity": f"inode {file}", "begins": 0, "ends": 100 * number,
-                "mark": f"mark {number}", "seen_at": START + timedelta(seconds=number),
+                "mark": f"mark {number}", "seen_at": START + timedelta(seconds=number), "root": f"/in{file % 3}",
             }  # fmt: skip
             rows.append(tuple(known[column.split()[0]] for column in self.columns.split(", ")))
         return rows
