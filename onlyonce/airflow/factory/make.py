@@ -14,6 +14,7 @@ from onlyonce.airflow.factory import pipelines as making
 from onlyonce.airflow.factory.backfill_page import has_windows
 from onlyonce.airflow.factory.options import FROM_SETTINGS, Options
 from onlyonce.declare.following import followed
+from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
 
 
@@ -47,8 +48,7 @@ def stream_dags(
     workers_outlive_tasks  whether a long run's driver may stay behind when its task waits; by default by the executor
     """
     options = _options(common, schedule=schedule, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks)
-    pipelines = options.declared.load()
-    return _by_id([making.stream(pipeline, options, followed(pipeline, pipelines)) for pipeline in pipelines])
+    return _by_id(_streams(options.declared.load(), options))
 
 
 def backfill_dags(*, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, **common: Unpack[Common]) -> dict[str, DAG]:
@@ -58,7 +58,7 @@ def backfill_dags(*, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | N
     spark           as for `stream_dags`
     """
     options = _options(common, backfill_interval=interval, spark=spark or {})
-    return _by_id([making.backfill(pipeline, options) for pipeline in options.declared.load() if has_windows(pipeline)])
+    return _by_id(_backfills(options.declared.load(), options))
 
 
 def audit_dag(*, schedule: Any = keeping.ALL["audit"][1], **common: Unpack[Common]) -> DAG | None:
@@ -102,12 +102,20 @@ def dags(
     if strange := sorted(set(housekeeping) - set(keeping.ALL)):
         raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose from {', '.join(keeping.ALL)}")
     common = Common(declarations=declarations, prefix=prefix, pool=pool, queue=queue, default_args=default_args, tags=tags)
-    kept = [_keeping(name, cron, common) for name, (_, cron) in keeping.ALL.items() if name in housekeeping]
-    return (
-        stream_dags(schedule=schedule, spark=spark, workers_outlive_tasks=workers_outlive_tasks, **common)
-        | backfill_dags(interval=backfill_interval, spark=spark, **common)
-        | _by_id([dag for dag in kept if dag is not None])
+    options = _options(
+        common, schedule=schedule, backfill_interval=backfill_interval, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks
     )
+    pipelines = options.declared.load()  # once: Airflow parses DAG files again and again
+    kept = [make(pipelines, options, cron) for name, (make, cron) in keeping.ALL.items() if name in housekeeping]
+    return _by_id([*_streams(pipelines, options), *_backfills(pipelines, options), *(dag for dag in kept if dag is not None)])
+
+
+def _streams(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
+    return [making.stream(pipeline, options, followed(pipeline, pipelines)) for pipeline in pipelines]
+
+
+def _backfills(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
+    return [making.backfill(pipeline, options) for pipeline in pipelines if has_windows(pipeline)]
 
 
 def _options(common: Common, **more: Any) -> Options:
