@@ -60,8 +60,9 @@ def in_avro() -> bytes:
 
 def in_changelog(kind: str) -> bytes:
     """A changelog of Spark: blocks by lz4-java, the last of them empty."""
-    row = struct.pack("<q", 1) + WHO.encode() + b"\0" * 9
+    row = WHO[:6].encode() + bytes(32) + WHO.encode() + bytes(32)
     block = row if kind == "stored" else bytes(pa.Codec("lz4_raw").compress(row))
+    assert (WHO.encode() in block) == (kind == "stored")
     header = b"LZ4Block" + bytes([0x10 if kind == "stored" else 0x20]) + struct.pack("<iii", len(block), len(row), 0)
     return header + block + b"LZ4Block" + bytes([0x10]) + struct.pack("<iii", 0, 0, 0)
 
