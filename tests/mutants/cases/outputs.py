@@ -30,7 +30,7 @@ MUTANTS = (
         "outputs-14-patterns",
         "Spark takes the path of a file for a pattern",
         "onlyonce/session/data_files.py",
-        Replace("reader", '.option("__globPaths__", "false")', ""),
+        Replace("reader", 'session.read.option("__globPaths__", "false")', "session.read"),
         tests=("tests/spark/sources/test_data_files.py::test_a_path_is_no_pattern",),
         spark=True,
     ),
