@@ -49,7 +49,7 @@ def test_alias_is_part_of_the_declaration() -> None:
     assert identity.receive_parts(declared)["aliases"] == TOTAL
     assert several == declared
     assert "aliases" not in identity.receive_parts(pipeline())
-    sources = {"a": Input(source=Files(inbox="/a"), schema=SCHEMA, aliases=TOTAL), "b": Files(inbox="/b")}
+    sources: dict[str, Any] = {"a": Input(source=Files(inbox="/a"), schema=SCHEMA, aliases=TOTAL), "b": Files(inbox="/b")}
     both: dict[str, Any] = {"name": "shop", "schema": SCHEMA, "record_id": "id", "event_time": "at", "outputs": OUTPUT, "id_space": "shared"}
     parts = Pipeline(sources=sources, **both)
     assert [parts.of_source(name).named()["total"] for name in "ab"] == ["Total Amount", "total"]
