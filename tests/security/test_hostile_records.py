@@ -36,7 +36,7 @@ def printed(work: object) -> str:
     "work",
     [
         lambda out: tables.show_rows([{"raw": HOSTILE, HOSTILE: 1}], out, title=HOSTILE),
-        lambda out: tables.show_report(Report(HOSTILE, "", {"file": HOSTILE}, {}, (HOSTILE,)), out),
+        lambda out: tables.show_report(Report(HOSTILE, "", {"file": HOSTILE}, {}, [HOSTILE]), out),
         lambda out: tables.show_error(Refused(HOSTILE, data=HOSTILE, hint=HOSTILE), out),
         lambda out: out.print(HOSTILE, markup=False),
     ],
