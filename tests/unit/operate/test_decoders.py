@@ -20,6 +20,7 @@ from pyarrow import parquet
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.operate.erase import decoders
+from onlyonce.storage.state_tables import NotDecoded
 
 WHO = 'u17/"né"\\x'
 KINDS = {"id": "string", "number": "bigint"}
@@ -130,7 +131,7 @@ def test_all_values_of_a_condition_are_in_one_part() -> None:
 
 def test_format_without_decoder_is_named() -> None:
     """It is not taken for a file without the value."""
-    with pytest.raises(decoders.NotDecoded, match="Snappy"):
+    with pytest.raises(NotDecoded, match="Snappy"):
         decoders.count(b"\x82SNAPPY\0...", mentions(sql(WHO)))
 
 
