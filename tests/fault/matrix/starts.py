@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ A_DATABASE = 300
 """So many starts share a database, so that its tables stay small."""
 
 
-def play(world: World, seed: int, points: list[str]) -> tuple[str, bool]:
+def play(world: World, points: list[str], seed: int) -> tuple[str, bool]:
     """Start two or three drivers at once by a seed. Return how, and if two of them reached *begin batch*."""
     chance = random.Random(seed)
     drivers, free = chance.choice((2, 2, 3)), chance.random() < 0.5
@@ -136,7 +137,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="starts-") as folder:
                 world = World(server.url("writer", name), Path(folder), zygote)
                 points = _points(world)
-                for how, both in pool.map(lambda n: play(world, n, points), range(seed, seed + A_DATABASE)):
+                for how, both in pool.map(partial(play, world, points), range(seed, seed + A_DATABASE)):
                     counts[how] += 1
                     counts["counted"] += both
                     counts["all"] += 1
