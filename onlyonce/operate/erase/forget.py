@@ -72,7 +72,7 @@ def main(argv: list[str]) -> Report:
     if begun is None:
         in_use.refuse(database, pipeline, found)
         leftovers.refuse(database, pipeline, mentions)
-        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
+        todo = run(database, lambda conn: _meant(conn, pipeline, condition, found, ids=asked.ids))
         places = search.everything(database, pipeline, mentions)
         if not (asked.yes and not asked.dry_run) or not (_any(found) or places):
             return _outlook(pipeline, condition, found, todo, places)
@@ -87,7 +87,7 @@ def _begin(
     connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
 ) -> Erasure:
     """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids))
+    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, condition, found, ids=ids))
     rejections.forget_ids(connection, pipeline.name, found.records.ids)
     return begun
 
@@ -141,11 +141,11 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
     )
 
 
-def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
+def _meant(connection: Connection, pipeline: Pipeline, condition: Condition, found: Found, *, ids: bool) -> Erasure:
     upto = windows.upto(connection, pipeline, found.records)
     spans = windows.again(connection, pipeline, found.records.times)
     others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
-    left = [*windows.left(pipeline), *input_files.left(pipeline), *input_objects.left(found.objects), *others, OTHERS]
+    left = [*windows.left(pipeline), *input_files.left(pipeline, condition), *input_objects.left(found.objects), *others, OTHERS]
     missing = found.records_without_line if input_files.in_folders(pipeline) else 0
     if missing:
         left.insert(0, f"{missing} of the records have no line that was found in the input files: {WITHOUT_LINE}")
