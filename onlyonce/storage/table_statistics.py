@@ -18,7 +18,8 @@ BOUNDS = ("minValues", "maxValues")
 def remove(path: Location, mentioned: Callable[[Location], bool]) -> None:
     """Rewrite the entries for which `mentioned` is true, and replace checkpoints that are mentioned by a new one of the last version."""
     store, log = stores.of(path), path / LOG
-    named = sorted(name for name in store.names(log) if mentioned(log / name))
+    # Delta has folders in its log's folder, which `look` does not take for files.
+    named = sorted(name for name in store.names(log) if store.look(log / name) and mentioned(log / name))
     for name in named:
         if name.endswith(".json") and name[:20].isdecimal():
             lines = store.read(log / name).decode().splitlines()
