@@ -114,6 +114,7 @@ def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platfo
     assert [on_pages(server, marked, table) for table in tables] == [False, False]
     assert (marked.home / "logs" / "stream.log").read_text().splitlines() == ["one", " " * len(f"ValueError: {WHO} is wrong".encode()), "three"]
 
+    marked.end_sessions()
     assert forget.main(["shop", "--where", "shop = 'other'", "--yes", "--master", "local[2]"]).facts["kept"] == 1
     marked.put("shop", "more.jsonl", [line("y", '"more"', 7200, 3)])
     marked.run("shop", "--close")
