@@ -92,7 +92,7 @@ def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
 def _places(file: InputFile, *, links: bool) -> Iterator[str]:
     # The folder is looked through only for one that was renamed.
     yield regular_file.place(file.place, links=links)
-    for one in _there(Path(file.place).parent, True, links=links):
+    for one in _there(Path(file.place).parent, True, links=links, folders=Folders()):
         if one.inode == inode(file.identity).number:
             yield one.place
 

@@ -102,7 +102,7 @@ def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def pages(prefix: Url, folders: Folders | None = None) -> Iterator[list[Entry]]:
+def pages(prefix: Url, folders: Folders) -> Iterator[list[Entry]]:
     """Yield the objects below a prefix that are input, page by page; the log is told how far it is."""
     listed = 0
     for page in _parts(stores.of(prefix).entries(prefix), PAGE):
