@@ -65,6 +65,8 @@ BESIDE := -n 3 --no-loadscope-reorder --durations=20
 test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
+# HALF=0 or HALF=1: half of it, for a machine that has no time for all (.ci/run).
+test-all: export ONLYONCE_TEST_HALF := $(HALF)
 test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
