@@ -24,6 +24,7 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+CONFORMANCE = "tests/spark/sinks/conformance/test_conformance.py::"
 TEAM = "tests/contract/sinks/test_team_tables.py::"
 
 MUTANTS = (
@@ -33,6 +34,22 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Never("transaction", "broken.is_answer(error)"),
         tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-deferred trigger]",),
+    ),
+    Mutant(
+        "outputs-conformance-base64-in-lines",
+        "bytes in CSV files and in the keys of maps are Base64 in lines of 76 characters",
+        "onlyonce/session/encoding.py",
+        Replace("_base64", 'F.translate(F.base64(column), "\\r\\n", "")', "F.base64(column)"),
+        tests=(CONFORMANCE + "test_values_are_read_back_after_a_kill_and_another_writer[Csv]",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-conformance-years-of-plain-columns",
+        "a year that no sink takes is looked for in plain columns alone, so one inside a column is written",
+        "onlyonce/sinks/held_values.py",
+        Always("_has", "not limit.nested"),
+        tests=(CONFORMANCE + "test_a_value_that_the_sink_cannot_hold_is_refused_by_name[JsonLines]",),
+        spark=True,
     ),
     Mutant(
         "outputs-3-later-is-this",
