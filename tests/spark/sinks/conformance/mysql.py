@@ -41,6 +41,7 @@ class MySQLAppend(Kept):
 
     point = "postgres-after-units"
     ways = ("tasks",)
+    slow_refusals = True
     server: ClassVar[MariaDB]
     keys: ClassVar[dict[str, Any]] = {}
     cannot: ClassVar[dict[str, list[Any]]] = {"double": NOT_FINITE, "float": NOT_FINITE}

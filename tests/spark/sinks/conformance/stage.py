@@ -114,6 +114,8 @@ class Kept:
     """Values that the sink can't hold, by their column. Each is refused with its column, its record and itself."""
     no_columns: ClassVar[tuple[str, ...]] = ()
     """Columns of types that the sink has none for: refused before any row."""
+    slow_refusals: ClassVar[bool] = False
+    """Whether tasks find what the sink refuses, and so try it several times."""
     ways: ClassVar[tuple[str, ...]] = ("driver", "tasks")
     teams: ClassVar[dict[str, Team]] = {}
     """The tables of teams that a sink meets, by what they have."""

@@ -27,6 +27,8 @@ from tests.spark.sinks.conformance.stage import ROWS, Kept, Stage
 pytestmark = pytest.mark.spark
 
 SINKS = [DeltaAppend, DeltaUpsert, PostgresAppend, PostgresUpsert, MySQLAppend, MySQLUpsert, IcebergAppend, JsonLines, Csv, Parquet, Avro, Outbox]
+QUICK = {"its own values", "partition"}
+"""The tables of teams that each `make test` has, where a refusal is slow."""
 
 
 @pytest.fixture(params=SINKS, ids=lambda sink: sink.__name__)
@@ -37,6 +39,11 @@ def kept(request: pytest.FixtureRequest, shared: Log, spark: Any, tmp_path: Path
     made = request.param(Stage(shared, spark, tmp_path))
     yield made
     made.close()
+
+
+def of(sink: type[Kept], slow: bool, *more: str) -> Any:
+    """Return a case of a sink; a slow one is left to `make test-all`."""
+    return pytest.param(sink, *more, id="-".join([sink.__name__, *more]), marks=[pytest.mark.whole] if slow else [])
 
 
 def held(kept: Kept) -> dict[str, list[Any]]:
@@ -77,6 +84,7 @@ def different(kept: Kept, rows: pa.Table, found: dict[str, dict[str, Any]]) -> l
     return [pair for pair in pairs if not values.same(pair[2], pair[3])]
 
 
+@pytest.mark.parametrize("kept", [of(sink, sink.slow_refusals) for sink in SINKS if not getattr(sink, "keys", None)], indirect=True)
 def test_a_value_that_the_sink_cannot_hold_is_refused_by_name(kept: Kept) -> None:
     """With the column, the value and the record; a year that only a function can compute is one for each sink, inside a column too."""
     beyond: dict[str, list[Any]] = {"timestamp": [values.YEAR_10000], "struct": [{"at": values.YEAR_10000, "gone": "", "x": 0.0}]}
@@ -88,7 +96,7 @@ def test_a_value_that_the_sink_cannot_hold_is_refused_by_name(kept: Kept) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kept", "has"), [pytest.param(sink, has, id=f"{sink.__name__}-{has}") for sink in SINKS for has in sink.teams], indirect=["kept"]
+    ("kept", "has"), [of(sink, sink.slow_refusals and has not in QUICK, has) for sink in SINKS for has in sink.teams], indirect=["kept"]
 )
 def test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused(kept: Kept, has: str) -> None:
     """What the table computes it computes; what it does not take is refused with its reason, and nothing is written."""
