@@ -33,7 +33,7 @@ TEAMS = {
     "foreign key": Team(f"CREATE TABLE known (n bigint PRIMARY KEY); CREATE TABLE kept ({ID}, n bigint, FOREIGN KEY (n) REFERENCES known (n))", refused="foreign key"),
     "encoding": Team("CREATE TABLE kept (id varchar(99) CHARACTER SET latin1 NOT NULL, n bigint)", refused="Incorrect string value|different texts|no primary key"),
 }  # fmt: skip
-PARTITIONED = Team("CREATE TABLE kept (id varchar(99) NOT NULL, n bigint) PARTITION BY RANGE (n) (PARTITION one VALUES LESS THAN (2))", refused="no partition")
+PARTITIONED = Team("CREATE TABLE kept (id varchar(99) CHARACTER SET utf8mb4, n bigint) PARTITION BY RANGE (n) (PARTITION one VALUES LESS THAN (2))", refused="no partition")
 
 
 class MySQLAppend(Kept):
