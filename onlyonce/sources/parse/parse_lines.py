@@ -1,15 +1,17 @@
 """Reads lines of JSON and CSV by the conversion table (`onlyonce/model/values`), as an expression over a column of lines.
 
-The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is.
+The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow's reader reads lines of JSON first
+(`arrow_lines`); what it refuses is read line by line.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.functions import arrow_udf
@@ -19,20 +21,29 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType, 
 from onlyonce.model.values import conversions, line_values
 from onlyonce.model.values.conversions import Cell, Unfit
 from onlyonce.model.values.line_values import Row
+from onlyonce.sources.parse import arrow_lines
 
 REASON, MORE, RECORD = "reason", "more", "record"
 NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
 
 
+class Reader(NamedTuple):
+    """What reads a line by the table; and the types by which Arrow may read lines of JSON before it."""
+
+    read: Callable[[str], Row]
+    kinds: Mapping[str, Any]
+
+
+
 def reader(columns: StructType, known: Sequence[str], layout: str) -> Callable[[Column], Column]:
     """Return the expression from a line to REASON, MORE (it has fields that are not `known`) and RECORD with the columns."""
     kinds = json.dumps([(field.name, field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
-    _reader(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
+    reader_of(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
     gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)])
     shape = to_arrow_type(gives, timezone="UTC")
 
     def read(lines: pa.Array) -> pa.Array:
-        return _rows(lines, _reader(kinds, tuple(known), layout), shape)
+        return rows(lines, reader_of(kinds, tuple(known), layout), shape)
 
     return arrow_udf(read, gives)
 
@@ -55,13 +66,40 @@ def _instant(text: str) -> Any:
 
 
 @cache
-def _reader(kinds: str, known: tuple[str, ...], layout: str) -> Callable[[str], Row]:
+def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
+    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its type as people write it, and `DataType.jsonValue`."""
+    declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
-    columns = [line_values.Column(name, kind, of(declared)) for name, kind, declared in json.loads(kinds)]
-    return line_values.csv_reader(columns) if layout == "csv" else line_values.json_reader(columns, known)
+    columns = [line_values.Column(name, kind, of(json_type)) for name, kind, json_type in declared]
+    if layout == "csv":
+        return Reader(line_values.csv_reader(columns), {})
+    return Reader(line_values.json_reader(columns, known), {name: json_type for name, _, json_type in declared})
 
 
-def _rows(lines: pa.Array, read: Callable[[str], Row], shape: pa.StructType) -> pa.Array:
+def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
+    """Return what the lines are: by Arrow where it reads as the table does, and the others line by line."""
+    by_arrow = arrow_lines.read(lines, reader.kinds) if reader.kinds else None
+    if by_arrow is None or not len(by_arrow.rows):
+        return by_table(lines, reader.read, shape)
+    others = np.ones(len(lines), bool)
+    others[by_arrow.rows] = False
+    count, fields = len(by_arrow.rows), list(shape.field(RECORD).type)
+    columns = [_typed(column, field.type) for column, field in zip(by_arrow.columns, fields, strict=True)]
+    made = [pa.nulls(count, pa.string()), pa.repeat(pa.scalar(False), count), pa.StructArray.from_arrays(columns, fields=fields)]
+    found = pa.StructArray.from_arrays(made, fields=list(shape))
+    if not others.any():
+        return found
+    both = pa.concat_arrays([found, by_table(lines.filter(pa.array(others)), reader.read, shape)])
+    order = np.argsort(np.concatenate([by_arrow.rows, np.flatnonzero(others)]), kind="stable")
+    return both.take(pa.array(order))
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def by_table(lines: pa.Array, read: Callable[[str], Row], shape: pa.StructType) -> pa.Array:
+    """Return what the lines are, line by line by the table."""
     rows = [_row(line, read) for line in lines.cast(pa.binary()).to_pylist()]
     reasons = pa.array([row.reason for row in rows], pa.string())
     more = pa.array([row.more for row in rows], pa.bool_())
