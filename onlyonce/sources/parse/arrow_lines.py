@@ -1,10 +1,11 @@
-"""Reads lines of JSON by Arrow's reader, a block at a time, where it gives what the conversion table says.
+"""Reads lines of JSON and CSV by Arrow, a block at a time, where it gives what the conversion table says.
 
-Arrow gets an explicit schema and refuses most of what the table refuses. What it accepts in addition is found by checks here, before and behind it.
+Of JSON, Arrow's reader gets an explicit schema and refuses most of what the table refuses. What it accepts in addition is found by checks here, before and behind it.
 A line that is refused or fails a check is left to the table's reader (`line_values`), which alone decides what is invalid. So a record does not
 depend on which of them reads it.
 
 A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines, each line is one row.
+Lines of CSV without a quotation mark are cut at their commas. The others are left to the table's reader.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ LAST = 253_402_300_799_999_999
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
 NUMBER = r"\A-?(?:0|[1-9][0-9]{0,37})(?:\.[0-9]{1,38})?\z"
+WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
+FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
 DAY = (
     "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 )
@@ -49,6 +52,11 @@ CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 PLAIN = {"boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 """The types for which Arrow accepts nothing more than the table does."""
+
+TYPES = PLAIN | {
+    "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+"""The types of Arrow that Spark takes for its own."""
 
 Checked = tuple[pa.Array, Mask | None]
 """A column in its declared type, and for which rows Arrow's value is not certain."""
@@ -91,6 +99,51 @@ def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
     return Found(np.concatenate([piece.rows for piece in pieces]), columns)
 
 
+def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
+    """Return the lines of CSV that have no quotation mark and whose values are certain, and their columns."""
+    nothing = Found(np.zeros(0, np.int64), [])
+    checks = [_of_cell(conversions.OF_SPARK.get(kind, kind)) if isinstance(kind, str) else None for kind in kinds.values()]
+    if not checks or None in checks:
+        return nothing
+    rows = np.flatnonzero(_unquoted(lines.view(pa.binary()) if lines.type == pa.string() else lines))
+    texts = pc.replace_substring_regex(lines.take(pa.array(rows)).cast(pa.string()), r"\r\z", "")
+    cells = pc.split_pattern(texts, ",")
+    fits = np.array(pc.equal(pc.list_value_length(cells), len(checks)))
+    if not fits.all():
+        rows, cells = rows[fits], cells.filter(pa.array(fits))
+    if not len(rows):
+        return nothing
+    each = cells.flatten()
+    given = [each.take(pa.array(np.arange(at, len(each), len(checks)))) for at in range(len(checks))]
+    checked = [check(pc.if_else(pc.equal(column, ""), None, column)) for check, column in zip(checks, given, strict=True) if check]
+    return _certain(rows, checked)
+
+
+def _unquoted(texts: pa.Array) -> Mask:
+    """Return which lines are UTF-8, are not blank, and have no quotation mark, line feed or NUL."""
+    usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, r'["\n\x00]|\A *\r?\z')), False))
+    return usual & _utf8(texts)
+
+
+def declared(kind: Any) -> pa.DataType | None:
+    """Return the type of Arrow that Spark takes for a declared type; None if lines with it are never read here."""
+    if isinstance(kind, str):
+        digits = conversions.DECIMAL.fullmatch(kind)
+        return pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES.get(conversions.OF_SPARK.get(kind, kind))
+    if kind["type"] == "array":
+        element = declared(kind["elementType"])
+        return element and pa.list_(pa.field("element", element))
+    if kind["type"] == "struct":
+        fields = [(one["name"], declared(one["type"])) for one in kind["fields"]]
+        return pa.struct(fields) if fields and all(found for _, found in fields) else None
+    return None
+
+
+def typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in a type that differs from its own in names and nullability only."""
+    return column if column.type == kind else column.cast(kind)
+
+
 def _whole(texts: pa.Array) -> Mask:
     """Return which lines begin with `{`, end with `}`, are UTF-8 and have no NUL."""
     _, offsets, data = texts.buffers()
@@ -105,11 +158,15 @@ def _whole(texts: pa.Array) -> Mask:
     usual[usual] = (octets[begins] == OPEN) & (octets[ends] == CLOSE) & (ends > begins)
     if not octets[bounds[0] : bounds[-1]].all():
         usual &= ~np.array(pc.fill_null(pc.match_substring_regex(texts, r"\x00"), True))
+    return usual & _utf8(texts)
+
+
+def _utf8(texts: pa.Array) -> Mask:
     try:
         texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
-        usual &= np.array([_is_utf8(one) for one in texts.to_pylist()])
-    return usual
+        return np.array([_is_utf8(one) for one in texts.to_pylist()])
+    return np.ones(len(texts), bool)
 
 
 def _is_utf8(line: bytes | None) -> bool:
@@ -165,6 +222,41 @@ def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
         to = pa.decimal128(precision, scale)
         return Shape(to, _within(to), (name,)) if as_numbers else Shape(pa.string(), _decimal(to))
     return None
+
+
+def _of_cell(kind: str) -> Callable[[pa.Array], Checked] | None:
+    """Return what makes a declared type of the values of CSV, which are strings; spaces around a value belong to strings only."""
+    if kind == "string":
+        return lambda column: (column, None)
+    digits = conversions.DECIMAL.fullmatch(kind)
+    by_kind: dict[str, Callable[[pa.Array], Checked]] = {
+        "boolean": _boolean, "date": _day, "timestamp": _instant, "timestamp_ntz": _wall_clock,
+        **{one: _cast(one, WHOLE) for one in conversions.BITS}, **{one: _cast(one, FLOAT) for one in conversions.EXACT_INTEGERS},
+    }  # fmt: skip
+    check = _decimal(pa.decimal128(int(digits[1]), int(digits[2]))) if digits else by_kind.get(kind)
+    return check and (lambda column: check(pc.utf8_trim(column, " ")))
+
+
+def _boolean(column: pa.Array) -> Checked:
+    small = pc.utf8_lower(column)
+    return pc.equal(small, "true"), _mask(pc.is_in(small, pa.array(["true", "false", None])))
+
+
+def _cast(kind: str, form: str) -> Callable[[pa.Array], Checked]:
+    to, convert, bound = TYPES[kind], conversions.of_type(kind), conversions.EXACT_INTEGERS.get(kind)
+
+    def check(column: pa.Array) -> Checked:
+        wrong = _mask(pc.match_substring_regex(column, form))
+        column = _without(column, wrong)
+        try:
+            found, over = column.cast(to), None
+        except pa.ArrowInvalid:
+            found, over = _one_by_one(column, convert, to)
+        if bound is not None:
+            over = _either(over, _mask(pc.less(pc.abs(found), float(bound))))
+        return found, _either(wrong, over)
+
+    return check
 
 
 def _mask(right: pa.Array) -> Mask | None:
@@ -344,10 +436,18 @@ def _table(texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | N
 def _checked(rows: Rows, begin: int, table: pa.Table, shapes: Mapping[str, Shape]) -> Found:
     """Return the rows of a table that pass all checks, in the declared types."""
     checked = [one.check(table.column(name).combine_chunks()) for name, one in shapes.items()]
+    return _certain(rows[begin : begin + table.num_rows], checked)
+
+
+def _certain(rows: Rows, checked: Sequence[Checked]) -> Found:
     wrong: Mask | None = None
     for _, doubt in checked:
         wrong = _either(wrong, doubt)
-    mine, columns = rows[begin : begin + table.num_rows], [column for column, _ in checked]
+    columns = [column for column, _ in checked]
     if wrong is None:
-        return Found(mine, columns)
-    return Found(mine[~wrong], [column.filter(pa.array(~wrong)) for column in columns])
+        return Found(rows, columns)
+    return Found(rows[~wrong], [column.filter(pa.array(~wrong)) for column in columns])
+
+
+READ: dict[str, Callable[[pa.Array, Mapping[str, Any]], Found]] = {"json": read, "csv": read_csv}
+"""By the format of a source."""

@@ -1,14 +1,14 @@
 """Reads lines of JSON and CSV by the conversion table (`onlyonce/model/values`), as an expression over a column of lines.
 
-The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow's reader reads lines of JSON first
-(`arrow_lines`); what it refuses is read line by line.
+The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow reads a block of lines first
+(`arrow_lines`); what it leaves is read line by line.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +22,17 @@ from onlyonce.model.values import conversions, line_values
 from onlyonce.model.values.conversions import Cell, Unfit
 from onlyonce.model.values.line_values import Row
 from onlyonce.sources.parse import arrow_lines
+from onlyonce.sources.parse.arrow_lines import Found
 
 REASON, MORE, RECORD = "reason", "more", "record"
 NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
 
 
 class Reader(NamedTuple):
-    """What reads a line by the table; and the types by which Arrow may read lines of JSON before it."""
+    """What reads a line by the table, and what reads a block of lines by Arrow before it."""
 
     read: Callable[[str], Row]
-    kinds: Mapping[str, Any]
+    by_arrow: Callable[[pa.Array], Found]
 
 
 
@@ -71,20 +72,20 @@ def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
     columns = [line_values.Column(name, kind, of(json_type)) for name, kind, json_type in declared]
-    if layout == "csv":
-        return Reader(line_values.csv_reader(columns), {})
-    return Reader(line_values.json_reader(columns, known), {name: json_type for name, _, json_type in declared})
+    types = {name: json_type for name, _, json_type in declared}
+    read = line_values.csv_reader(columns) if layout == "csv" else line_values.json_reader(columns, known)
+    return Reader(read, partial(arrow_lines.READ[layout], kinds=types))
 
 
 def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
     """Return what the lines are: by Arrow where it reads as the table does, and the others line by line."""
-    by_arrow = arrow_lines.read(lines, reader.kinds) if reader.kinds else None
-    if by_arrow is None or not len(by_arrow.rows):
+    by_arrow = reader.by_arrow(lines)
+    if not len(by_arrow.rows):
         return by_table(lines, reader.read, shape)
     others = np.ones(len(lines), bool)
     others[by_arrow.rows] = False
     count, fields = len(by_arrow.rows), list(shape.field(RECORD).type)
-    columns = [_typed(column, field.type) for column, field in zip(by_arrow.columns, fields, strict=True)]
+    columns = [arrow_lines.typed(column, field.type) for column, field in zip(by_arrow.columns, fields, strict=True)]
     made = [pa.nulls(count, pa.string()), pa.repeat(pa.scalar(False), count), pa.StructArray.from_arrays(columns, fields=fields)]
     found = pa.StructArray.from_arrays(made, fields=list(shape))
     if not others.any():
@@ -92,10 +93,6 @@ def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
     both = pa.concat_arrays([found, by_table(lines.filter(pa.array(others)), reader.read, shape)])
     order = np.argsort(np.concatenate([by_arrow.rows, np.flatnonzero(others)]), kind="stable")
     return both.take(pa.array(order))
-
-
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
 
 
 def by_table(lines: pa.Array, read: Callable[[str], Row], shape: pa.StructType) -> pa.Array:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from onlyonce.declare.pipeline import Files
 from onlyonce.declare.sources.kafka import Kafka
@@ -21,6 +22,7 @@ from onlyonce.sources.parse import alike_lines, parse, plain_lines, plain_record
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
+from tests.unit.sources import test_arrow_lines
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +110,24 @@ def test_arrow_and_sparks_parser_give_the_same_records(
     here = found(spark, lines, SCHEMA, record_id)
     row_by_row()
     there = found(spark, lines, SCHEMA, record_id)
+
+    assert here == there
+
+
+@pytest.mark.parametrize("record_id", [("id",), ()])
+def test_nested_and_hostile_lines_have_the_same_records_in_blocks(spark: SparkSession, row_by_row: Callable[[], None], record_id: tuple[str, ...]) -> None:
+    """Lines of every type that Arrow reads, most of them in blocks, and the same lines as rows."""
+    kinds = test_arrow_lines.KINDS
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]
+    columns = StructType.fromJson({"type": "struct", "fields": fields})
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
+    lines = [one for seed in (1, 2, 3) for one in test_arrow_lines.block(seed, 200)[0]]
+    texts = pa.array(lines, pa.binary()).view(pa.string())
+    assert 2 * len(plain_records.read(texts, {name: kind for name, _, kind in kinds})[0]) > len(lines)
+
+    here = found(spark, lines, schema, record_id)
+    row_by_row()
+    there = found(spark, lines, schema, record_id)
 
     assert here == there
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from onlyonce.sources.parse import arrow_lines, parse_lines
+from onlyonce.sources.parse import parse_lines
 from onlyonce.sources.parse.parse_lines import MORE, REASON, RECORD
 
 WITHIN = (
@@ -94,18 +94,18 @@ def block(seed: int, count: int) -> tuple[list[bytes], float]:
     return found, odd
 
 
-def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KINDS) -> int:
+def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KINDS, layout: str = "json") -> int:
     """Compare both readers of lines; return how many of the lines Arrow has read."""
     given = pa.array(lines, pa.binary())
     columns = StructType.fromJson({"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]})
     shape = to_arrow_type(StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]), timezone="UTC")
-    reader = parse_lines.reader_of(json.dumps(kinds), (*columns.names, "beside"), "json")
+    reader = parse_lines.reader_of(json.dumps(kinds), (*columns.names, "beside"), layout)
     by_both, by_table = parse_lines.rows(given, reader, shape), parse_lines.by_table(given, reader.read, shape)
     by_both.validate(full=True)
     for line, one, other in zip(lines, by_both.to_pylist(), by_table.to_pylist(), strict=True):
         # As text, so that zeros with and without a sign differ.
         assert (line, repr(one)) == (line, repr(other))
-    return len(arrow_lines.read(given, reader.kinds).rows)
+    return len(reader.by_arrow(given).rows)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -131,3 +131,15 @@ def test_one_hostile_line_among_good_ones_is_what_the_table_says() -> None:
     good = [fields(chance, False, 0).encode() for _ in range(12)]
     for line in AROUND:
         compared([*good[:6], line.encode("utf-8", "surrogatepass"), *good[6:]])
+
+
+@pytest.mark.parametrize(("name", "kind"), WITHIN)
+def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
+    """Hostile values as they are, with spaces around them, and in quotes, beside good ones."""
+    chance, kinds = random.Random(name), [one for one in KINDS if one[0] in ("id", name)]
+    before, behind = ("", ",a") if name != "id" and kinds[0][0] == name else ("a,", "") if name != "id" else ("", "")
+    good = [f"{before}{usual(chance, kind, False).strip(chr(34))}{behind}".encode() for _ in range(12)]
+    assert compared(list(good), kinds, "csv") == len(good)
+    values = [*dict.fromkeys(one.strip('"') for one in HOSTILE), "TRUE", "False", " ", "\0", "\r", "a\nb", "\ufeff1", "1,2"]
+    hostile = [f"{before}{written}{behind}{end}" for value in values for written in (value, f" {value} ", f'"{value}"') for end in ("", "\r")]
+    compared([*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, "csv")
