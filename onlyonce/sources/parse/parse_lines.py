@@ -7,7 +7,7 @@ The expression is a Python function over Arrow arrays, so no parser of the JVM d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -35,10 +35,11 @@ class Reader(NamedTuple):
     by_arrow: Callable[[pa.Array], Found]
 
 
-
-def reader(columns: StructType, known: Sequence[str], layout: str) -> Callable[[Column], Column]:
-    """Return the expression from a line to REASON, MORE (it has fields that are not `known`) and RECORD with the columns."""
-    kinds = json.dumps([(field.name, field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
+def reader(columns: StructType, named: Mapping[str, str], layout: str) -> Callable[[Column], Column]:
+    """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and RECORD with some
+    columns. `named` has the name in the source of each declared column."""
+    known = named.values()
+    kinds = json.dumps([(field.name, named[field.name], field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
     reader_of(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
     gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)])
     shape = to_arrow_type(gives, timezone="UTC")
@@ -68,13 +69,14 @@ def _instant(text: str) -> Any:
 
 @cache
 def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
-    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its type as people write it, and `DataType.jsonValue`."""
+    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type as people write it, and `DataType.jsonValue`."""
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
-    columns = [line_values.Column(name, kind, of(json_type)) for name, kind, json_type in declared]
-    types = {name: json_type for name, _, json_type in declared}
-    read = line_values.csv_reader(columns) if layout == "csv" else line_values.json_reader(columns, known)
-    return Reader(read, partial(arrow_lines.READ[layout], kinds=types))
+    columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
+    types = {named: json_type for _, named, _, json_type in declared}
+    if layout == "csv":
+        return Reader(line_values.csv_reader(columns), partial(arrow_lines.read_csv, kinds=types))
+    return Reader(line_values.json_reader(columns, known), partial(arrow_lines.read, kinds=types))
 
 
 def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:

@@ -39,11 +39,13 @@ FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int6
 class Reader:
     """What a task needs to know to read plain lines: fixed by the declaration and the batch.
 
-    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
+    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the name in the source of each column.
+    `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
     valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id.
     """
 
     kinds: Mapping[str, Any]
+    named: Mapping[str, str]
     beside: Mapping[str, str]
     record_id: tuple[str, ...]
     event_time: str
@@ -81,7 +83,7 @@ class Reader:
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The rows whose lines Arrow reads and whose records are valid, and these."""
         of_line = {name: kind for name, kind in self.kinds.items() if name not in self.beside}
-        rows, columns = read(_unrefused(lines), of_line, self.layout)
+        rows, columns = read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()}, self.layout)
         found = dict(zip(of_line, columns, strict=True))
         found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
         time = found[self.event_time].cast(INSTANT)
@@ -155,9 +157,9 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
-    named = {name: f"{BESIDE}{name}" for name in beside}
+    gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""
-    return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format)
+    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format)
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json") -> tuple[NDArray[np.int64], list[pa.Array]]:

@@ -30,7 +30,7 @@ ROWS = pa.schema(
 
 def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> plain_records.Reader:
     """Of the columns id, at and amount."""
-    return plain_records.Reader(KINDS, beside, record_id, "at", BOUND, partitions)
+    return plain_records.Reader(KINDS, dict(zip(KINDS, KINDS, strict=True)), beside, record_id, "at", BOUND, partitions)
 
 
 def lines(*values: str | None, reasons: dict[int, str] | None = None, first: int = 0) -> pa.RecordBatch:
@@ -82,7 +82,7 @@ def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
 def test_lines_that_are_not_plain_are_in_a_block_with_their_values() -> None:
     """Structs, escapes, decimals and epoch times are read beside a plain line; the order of the lines stays."""
     within = {"type": "struct", "fields": [{"name": "city", "type": "string", "nullable": True, "metadata": {}}]}
-    read = replace(reader(), kinds={"id": "string", "at": "timestamp", "amount": "decimal(6,2)", "to": within})
+    read = replace(reader(), named={name: name for name in ("id", "at", "amount", "to")}, kinds={"id": "string", "at": "timestamp", "amount": "decimal(6,2)", "to": within})
     given = ['{"id":"a","at":1772366400.5,"amount":1.5}', r'{"id":"\u00e9","at":1772366400,"amount":2,"to":{"city":"\"x\""}}', '{"id":"c"}']
     left, records = read.apart(lines(*given))
 

@@ -99,7 +99,7 @@ def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KIND
     given = pa.array(lines, pa.binary())
     columns = StructType.fromJson({"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]})
     shape = to_arrow_type(StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]), timezone="UTC")
-    reader = parse_lines.reader_of(json.dumps(kinds), (*columns.names, "beside"), layout)
+    reader = parse_lines.reader_of(json.dumps([(name, name, kind, json_type) for name, kind, json_type in kinds]), (*columns.names, "beside"), layout)
     by_both, by_table = parse_lines.rows(given, reader, shape), parse_lines.by_table(given, reader.read, shape)
     by_both.validate(full=True)
     for line, one, other in zip(lines, by_both.to_pylist(), by_table.to_pylist(), strict=True):
