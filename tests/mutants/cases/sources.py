@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.cases.paths import (
     ALIKE,
     ARROW_LINES,
+    PLAIN_RECORDS,
     READING,
     TABLES,
     VALUES,
@@ -47,6 +48,20 @@ MUTANTS = (
         "onlyonce/sources/parse/arrow_lines.py",
         Replace("_doubtful", 'pc.match_substring(texts, rb"\\u0000")', "pc.is_null(texts)"),
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[id-string]",),
+    ),
+    Mutant(
+        "values-arrow-quotes-as-they-are",
+        "a line of CSV with quotation marks is cut at all of its commas",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_unquoted", """r'["\\n\\x00]|\\A *\\r?\\z'""", """r'[\\n\\x00]|\\A *\\r?\\z'"""),
+        tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string]",),
+    ),
+    Mutant(
+        "values-arrow-lines-out-of-order",
+        "lines that are read in two ways get each other's ids",
+        "onlyonce/sources/parse/plain_records.py",
+        Replace("read", 'np.argsort(both, kind="stable")', "np.arange(len(both))"),
+        tests=(PLAIN_RECORDS + "test_lines_read_in_two_ways_keep_their_order",),
     ),
     Mutant(
         "layout-by-its-marks",

@@ -92,6 +92,15 @@ def test_lines_that_are_not_plain_are_in_a_block_with_their_values() -> None:
     assert records.schema.field("to").type == pa.struct([("city", pa.string())])
 
 
+def test_lines_read_in_two_ways_keep_their_order() -> None:
+    """A line with an escape is between two plain ones: each record has the hash of its own line."""
+    given = [line("a"), line(r"b\n"), line("c")]
+    _, records = reader().apart(lines(*given))
+
+    assert records.column("id").to_pylist() == ["a", "b\n", "c"]
+    assert records.column("oo_payload").to_pylist() == [reader().apart(lines(one))[1].column("oo_payload")[0].as_py() for one in given]
+
+
 def test_a_record_in_a_block_is_a_candidate_without_a_reason(tmp_path: Path) -> None:
     """Its columns are those that a row has, nulls where a row would have something to tell."""
     [record], _ = opened(reader()(iter([lines(line("a"))])), tmp_path)
