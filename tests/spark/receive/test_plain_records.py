@@ -234,6 +234,7 @@ def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkS
     assert len({(row.oo_high, row.oo_low) for row in here}) == 1
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_schema_with_other_types_is_left_to_the_tables_reader() -> None:
     """Arrow reads no maps and no Base64 from a line, and of a double no id is made in two ways."""
     for kind in ("binary", "map<string, int>", "array<binary>", "struct<a: map<string, int>>"):
