@@ -73,14 +73,14 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
     """Over a kill and a new life; late records stay out, and those of many batches come together."""
     platform, chance = new_platform("tests/support/at_close_shop.py"), random.Random(seed)
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=by)
-    files = shop_oracle.sales(400, 8, seed=seed)
+    files = shop_oracle.sales(400, 6, seed=seed)
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
-        if number == 4:
+        if number == 2:
             continue  # the next run has two batches of receive: a window that the first closes is late for the second, and one batch reads both
-        if number == 3:
+        if number == 1:
             assert ended_at(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
-        if number == 5:
+        if number == 3:
             lineage.new("shop/counted", yes=True)
         platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
 
