@@ -68,7 +68,7 @@ def put_all(platform: Platform, files: list[list[dict[str, object]]]) -> None:
 
 def test_a_kill_does_not_show_in_what_is_in_the_store(platform: Platform, root: Location, versitygw: S3) -> None:
     """Kill a driver whose rows are in `events`, and the log does not know. The next driver finishes the batch; neither shows the store's secret."""
-    files = shop_oracle.sales(200, 2)
+    files = shop_oracle.sales(300, 3)
     put_all(platform, files)
     code, killed = platform.run_killed("receive-after-delta", "shop", "--close", nth=2)
     assert code == -signal.SIGKILL, killed
