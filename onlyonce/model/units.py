@@ -14,6 +14,17 @@ from math import isclose
 from onlyonce.model.errors import InvariantBroken
 
 FLOAT_TOLERANCE = 1e-9
+EVENTS = "events"
+"""The sink of receive's units."""
+RECEIVED = (
+    "the source gave other records than before, such as a file that was changed in place. Put the input back to what it was and run again; "
+    "or start a new life, which reads the batch as it is now: onlyonce lineage new"
+)
+COMPUTED = (
+    "the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "
+    "changed). Declare stable_input=True on the output, then the rows are staged and a replay reads those; "
+    "for this batch put the code or the input back to what it was and run again"
+)
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,7 @@ def compare(unit: UnitId, there: Content, meant: Content) -> None:
         f"unit {unit} is committed with {there.rows} rows (hash {there.exact}), but its replay gives "
         f"{meant.rows} rows (hash {meant.exact})",
         data="what was committed stays as it is; nothing of the replay was written",
-        hint="the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "
-        "changed). Declare stable_input=True on the output, then the rows are staged and a replay reads those; "
-        "for this batch put the code or the input back to what it was and run again",
+        hint=RECEIVED if unit.sink == EVENTS else COMPUTED,
     )
 
 
