@@ -38,7 +38,7 @@ down: ## stop the platform; nothing is lost
 compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
 	@sh docker/compose-env.sh .env
 
-PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs tests/mutants
+PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs tests/mutants tests/cases
 
 # Its makers announce another product at each build. --quiet would count no warning, and so fail at none.
 docs: export NO_MKDOCS_2_WARNING := 1
@@ -65,7 +65,7 @@ BESIDE := -n 3 --no-loadscope-reorder --durations=20
 test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
-cases: env $(MADE)/classes ## cases that users of such systems have reported: inputs and right results as data (tests/cases)
+cases: env ## cases that users of such systems have reported: inputs and right results as data (tests/cases)
 	$(BIN)/pytest -q tests/cases
 
 test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
