@@ -16,6 +16,7 @@ from onlyonce import failpoints, settings
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused
+from onlyonce.receive import batch_files
 from onlyonce.records import trace as tracing
 from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
@@ -136,17 +137,25 @@ def test_a_start_in_time_and_a_bounded_range_are_resolved_once(
 
 
 def test_batch_goes_on_after_one_of_its_messages_was_compacted(
-    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A unit of it is committed and holds the message: the unit is withdrawn, and what is in the topic now is kept once."""
+    """Units of it are committed and hold the message: they are withdrawn, and what is in the topic now is kept once."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", **CLEANABLE))
     shop.name(platform, monkeypatch, SHOP_BY="id", SHOP_OFFSETS="100")
     for number in range(4):
         shop.send(0, sale(number), key=f"k{number % 2}")
 
-    with failing(monkeypatch, tmp_path, "receive-unit-after-commit"):
-        platform.run("shop")
+    write = batch_files._made
+
+    def interrupted(*given: Any) -> None:
+        write(*given)
+        raise RuntimeError("after the units")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_files, "_made", interrupted)
+        with pytest.raises(Exception, match="after the units"):
+            platform.run("shop")
     first = platform.sql("SELECT count(*) AS n FROM onlyonce_private.units WHERE sink = 'events'")["n"][0]
     broker.compact(shop.topic)
     there = {json.loads(one.value())["id"] for one in broker.read(shop.topic, 1)}
