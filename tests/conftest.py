@@ -103,8 +103,8 @@ def new_platform(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Makes platforms with a folder and a database of their own; the last one made is the one of the environment."""
     made: list[Platform] = []
 
-    def make(pipelines: str = "tests/support/shop.py") -> Platform:
-        platform = Platform.make(server, tmp_path / f"home{len(made)}", pipelines)
+    def make(pipelines: str = "tests/support/shop.py", name: str = "home") -> Platform:
+        platform = Platform.make(server, tmp_path / f"{name}{len(made)}", pipelines)
         made.append(platform)
         platform.enter(monkeypatch)
         return platform

@@ -16,6 +16,7 @@ from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups import copies, postgres_copy
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.model.storage.location import Location
+from onlyonce.session import data_files
 
 REFRESH = timedelta(minutes=1)
 
@@ -47,7 +48,7 @@ def newest(lookup: Lookup) -> Version:
 
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
     """The table as of a version. Nothing is read yet."""
-    return spark.read.parquet(str(file(lookup, version)))
+    return data_files.reader(spark).parquet(str(file(lookup, version)))
 
 
 def refuse_gone(lookup: Lookup, version: Version) -> None:

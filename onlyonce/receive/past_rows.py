@@ -22,6 +22,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.model.storage.location import Location
 from onlyonce.receive import events
+from onlyonce.session import data_files
 
 
 def as_of(context: RunContext, version: int) -> DataFrame:
@@ -53,7 +54,7 @@ def kept(spark: SparkSession, path: Location, schema: StructType, received: list
     """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = events.kept_files(path, intact)
-    rows = spark.read.schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)
+    rows = data_files.reader(spark).schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)
     moved = [one for one in received if one.compacted]
     if not moved:
         return rows

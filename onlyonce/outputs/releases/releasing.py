@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,15 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.values import line_values
 from onlyonce.outputs import results
-from onlyonce.session import encoding
+from onlyonce.session import data_files, encoding
 from onlyonce.sources.files import regular_file
 from onlyonce.sources.parse import id_columns, parse
 
-PATTERN = set("{}[]*?\\")
 AS_IT_IS = {
-    "__globPaths__": "false",
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
+"""Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
 and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 
 
@@ -90,13 +87,7 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
 
 def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines of files that could not be read when they were listed: without places, and whatever they are by now."""
-    # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
-    # literally; one that is read alone is read once.
-    reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
-    alone = [path for path in paths if PATTERN.intersection(path)]
-    together = [path for path in paths if not PATTERN.intersection(path)]
-    frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
-    return reduce(DataFrame.union, frames)
+    return data_files.reader(spark).option("lineSep", "\n").options(**AS_IT_IS).text(paths)
 
 
 def _check_file(pipeline: Pipeline, path: str) -> None:
@@ -118,7 +109,7 @@ def _as_it_came() -> Column:
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
     """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
     names = [name for name in pipeline.columns() if name in there.names]
-    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names))
+    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names, pipeline.aliases))
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.model.storage.location import Location
+from onlyonce.session import data_files
 from onlyonce.session.names import quoted
 from onlyonce.storage.table_files import Held
 
@@ -41,8 +42,7 @@ def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequen
         groups[held.partition].append(str(path / held.path))
     if not groups:
         return session.createDataFrame([], whole).withColumn(FILE, F.lit(""))
-    # Where a file lies says nothing of its rows, and its name is no pattern.
-    reader = session.read.schema(stored).option("recursiveFileLookup", "true").option("__globPaths__", "false")
+    reader = data_files.reader(session).schema(stored)
     parts = []
     for partition, places in groups.items():
         values = dict(partition)

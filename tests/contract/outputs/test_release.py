@@ -234,19 +234,20 @@ def test_rows_of_a_batch_that_is_not_committed_wait(shop: Shop) -> None:
 
 
 def test_a_file_that_could_not_be_read_is_released_with_its_content(shop: Shop, tmp_path: Path) -> None:
-    """It is told from a line by the log; its lines go in, not its name. One that is gone is said, and waits."""
-    there, gone = tmp_path / "there.jsonl", tmp_path / "gone.jsonl"
+    """It is told from a line by the log; its lines go in, not its name. One that is gone is said, and waits. A name may look like a pattern."""
+    there, other, gone = tmp_path / "there [1]*.jsonl", tmp_path / "{t}here:?", tmp_path / "gone.jsonl"
     why = "the file changed after it was listed"
-    shop.batch(2, [(str(there), why), (str(gone), why)], facts={str(there): why, str(gone): why})
+    shop.batch(2, [(str(path), why) for path in (there, other, gone)], facts={str(path): why for path in (there, other, gone)})
     there.write_text("one\ntwo\n")
+    other.write_text("four\n")
 
     report = shop.release("--batch", "2")
-    assert shop.inbox() == Counter(["one", "two"])
+    assert shop.inbox() == Counter(["one", "two", "four"])
     assert any("gone.jsonl is not there any more" in warning for warning in report.warnings)
 
     gone.write_text("three\n")
     shop.release("--batch", "2")
-    assert shop.inbox() == Counter(["one", "two", "three"])
+    assert shop.inbox() == Counter(["one", "two", "three", "four"])
 
 
 def test_what_would_all_be_invalid_again_is_refused(shop: Shop) -> None:

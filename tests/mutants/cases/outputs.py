@@ -27,6 +27,14 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "outputs-14-patterns",
+        "Spark takes the path of a file for a pattern",
+        "onlyonce/session/data_files.py",
+        Replace("reader", 'session.read.option("__globPaths__", "false")', "session.read"),
+        tests=("tests/spark/sources/test_data_files.py::test_a_path_is_no_pattern",),
+        spark=True,
+    ),
+    Mutant(
         "outputs-16-days-of-utc",
         "a day without a zone is a day of UTC, whatever the zone of the windows",
         "onlyonce/model/outputs/backfill.py",

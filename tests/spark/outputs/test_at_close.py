@@ -66,12 +66,18 @@ def rows_are_those_of_a_batch(platform: Platform, files: list[list[dict[str, Any
     assert audit.main(["--data"]).warnings == []
 
 
-@pytest.mark.parametrize(("by", "seed"), [(ALWAYS, 1), (NEVER, 2), pytest.param(ALWAYS, 3, marks=pytest.mark.slow), pytest.param(NEVER, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("by", "seed", "home"),
+    [
+        (ALWAYS, 1, "home"), (NEVER, 2, "home [1]{a}"), pytest.param(ALWAYS, 3, "home [1]{a}", marks=pytest.mark.slow),
+        pytest.param(NEVER, 4, "home", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_rows_are_those_of_a_batch_over_the_records_in_time(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int, home: str
 ) -> None:
-    """Over a kill and a new life; late records stay out, and those of many batches come together."""
-    platform, chance = new_platform("tests/support/at_close_shop.py"), random.Random(seed)
+    """Over a kill and a new life; late records stay out, and those of many batches come together. The name of the home may look like a pattern."""
+    platform, chance = new_platform("tests/support/at_close_shop.py", home), random.Random(seed)
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=by)
     files = shop_oracle.sales(400, 8, seed=seed)
     for number, records in enumerate(files):
