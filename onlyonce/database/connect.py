@@ -98,7 +98,8 @@ def _new_engine(database: Database) -> Engine:
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
     engine = create_engine(
-        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
+        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch",
+        hide_parameters=True,  # an error would have values of records, and the salt of an erasure
     )  # fmt: skip
     if not (database.any_format or database.of_task):  # a task's driver has asked
         event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw))

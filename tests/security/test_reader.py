@@ -16,7 +16,6 @@ from tests.security.statements import states
 from tests.support.platform import Server
 
 
-
 @pytest.fixture
 def reader(server: Server) -> Iterator[connection]:
     """Yield a session of the reader in the platform's own database, without its read-only default: any role may change its own settings."""
