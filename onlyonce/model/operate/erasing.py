@@ -49,7 +49,7 @@ class Condition:
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is meant. Its values are as a line has them, before the conversion table."""
-        return all(self._is(name, record.get(name)) for name in self.values)
+        return all(self.is_value(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
         """Return whether a line is meant: of JSON, or with `columns` of CSV. An invalid line is meant if it gives the columns these values."""
@@ -64,7 +64,7 @@ class Condition:
         except line_values.Invalid:
             pass
         pairs = list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line)]
-        return all(any(name in (None, self.aliases.get(wanted, wanted)) and self._is(wanted, given) for name, given in pairs) for wanted in self.values)
+        return all(any(name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given) for name, given in pairs) for wanted in self.values)
 
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
         """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
@@ -77,7 +77,7 @@ class Condition:
         """Return the longest value that a line without escapes has as it is; empty if there is none."""
         return max((value for value in self.values.values() if value[:1] not in ("{", "[")), key=len, default="")
 
-    def _is(self, name: str, given: Any) -> bool:
+    def is_value(self, name: str, given: Any) -> bool:
         """Return whether a given value is the asked one, as it is written or by the conversion table."""
         if given is None:
             return False
@@ -99,8 +99,12 @@ def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
 
 def _unescaped(string: str) -> str:
     """Return what a JSON string says, also one without an end, or with an escape that JSON does not have."""
-    inner = string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:]
-    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), inner)
+    return unescaped(string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:])
+
+
+def unescaped(string: str) -> str:
+    """Return a string with the escapes of JSON undone."""
+    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), string)
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -38,6 +38,13 @@ MUTANTS = (
         tests=(f"{FOUND}test_no_line_makes_the_search_fail",),
     ),
     Mutant(
+        "security-erasure-4-compressed-state",
+        "the search reads a changelog of Spark's state without decompressing it",
+        "onlyonce/operate/erase/decoders.py",
+        Replace("_lz4_blocks", 'bytes(pa.Codec("lz4_raw").decompress(block, size))', "block"),
+        tests=("tests/unit/operate/test_decoders.py::test_value_is_found_in_each_format[changelog]",),
+    ),
+    Mutant(
         "security-6-any-dag",
         "Airflow's page shows every pipeline to every user",
         "onlyonce/airflow/page/sight.py",
@@ -177,7 +184,7 @@ MUTANTS = (
         "security-15-parameters-in-errors",
         "an error of the database has the parameters of its statement",
         "onlyonce/database/connect.py",
-        Replace("_new_engine", "hide_parameters=True", "hide_parameters=False"),
+        Replace("_postgres_engine", "hide_parameters=True", "hide_parameters=False"),
         tests=("tests/security/test_copies.py::test_an_error_has_no_parameters",),
     ),
 )
