@@ -184,7 +184,17 @@ MUTANTS = (
         "security-15-parameters-in-errors",
         "an error of the database has the parameters of its statement",
         "onlyonce/database/connect.py",
-        Replace("_postgres_engine", "hide_parameters=True", "hide_parameters=False"),
+        Replace("_postgres_engine", """
+            return create_engine(
+                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                executemany_mode="values_plus_batch", hide_parameters=True,
+            )
+        """, """
+            return create_engine(
+                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                executemany_mode="values_plus_batch",
+            )
+        """),
         tests=("tests/security/test_copies.py::test_an_error_has_no_parameters",),
     ),
 )
