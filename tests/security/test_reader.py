@@ -11,6 +11,7 @@ from psycopg2.extensions import connection
 
 from onlyonce.commitlog import lineages
 from onlyonce.database.connect import run
+from onlyonce.local.database import cluster
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
 from tests.security.statements import states
 from tests.support.platform import Server
@@ -18,7 +19,12 @@ from tests.support.platform import Server
 
 @pytest.fixture
 def reader(server: Server) -> Iterator[connection]:
-    """Yield a session of the reader in the platform's own database, without its read-only default: any role may change its own settings."""
+    """Yield a session of the reader in a new database of the platform, without its read-only default: any role may change its own settings."""
+    with closing(psycopg2.connect(server.url("admin").replace("+psycopg2", ""))) as admin:
+        admin.autocommit = True
+        admin.cursor().execute("DROP DATABASE IF EXISTS onlyonce WITH (FORCE)")
+        admin.cursor().execute("ALTER ROLE onlyonce_reader CONNECTION LIMIT -1")
+    cluster.provision(server.folder / "postgres")
     with closing(psycopg2.connect(server.url("reader").replace("+psycopg2", ""))) as session:
         session.set_session(readonly=False, autocommit=True)
         yield session
@@ -81,5 +87,4 @@ def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
     """Also in a session of the writer's own role."""
     driver = log.start()
     with closing(psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")):
-        newer = log.restart(driver)
-        run(log.database, lambda conn: lineages._end_older_sessions(conn, newer))
+        run(log.database, lambda conn: lineages._end_older_sessions(conn, driver))
