@@ -62,10 +62,10 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 # tests first as they take longest, and the short ones last (tests/conftest.py).
 BESIDE := -n 3 --no-loadscope-reorder --durations=20
 
-test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes $(MADE)/programs ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
-test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes $(MADE)/programs ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
@@ -185,6 +185,13 @@ $(MADE)/gcs: $(MADE)/packages docker/gcs.xml
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)
+
+# Once, before workers of pytest wait for one another. Without Go the tests that need a program say so.
+GO_SOURCES := $(wildcard tests/*/*.go tests/*/*/*.go tests/*/go.* tests/*/*/go.*)
+$(MADE)/programs: $(MADE)/packages tests/support/go_programs.py $(GO_SOURCES)
+	@echo "env: the servers of the tests that are Go"
+	@$(BIN)/python -m tests.support.go_programs
+	@touch $@
 
 # Spark starts a third sooner with it, and works without. Where S3's jars are, there is one for them too.
 $(MADE)/classes: $(MADE)/jars $(wildcard $(MADE)/s3) $(MADE)/onlyonce onlyonce/session/class_archive.py

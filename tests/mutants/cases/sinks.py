@@ -80,6 +80,21 @@ MUTANTS = (
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
     ),
     Mutant(
+        "outputs-13-of-another-form",
+        "rows are committed to a table that was altered after they were checked",
+        "onlyonce/storage/opening.py",
+        Never("refuse_changed", "form(table) != checked"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[during the try-append]",),
+    ),
+    Mutant(
+        "outputs-13-kept-columns-unchecked",
+        "a constraint sees nulls in the columns that an upsert keeps",
+        "onlyonce/sinks/delta/delta_fit.py",
+        Never("check", "plan and asked and {*there.names} - given"),
+        tests=("tests/spark/sinks/test_delta_checks.py::test_a_check_sees_rows_as_they_will_be_in_the_table",),
+        spark=True,
+    ),
+    Mutant(
         "outputs-12-options-of-spark",
         "JSON has Spark's defaults: times are cut to milliseconds and null fields are left out",
         "onlyonce/session/encoding.py",
@@ -583,8 +598,8 @@ MUTANTS = (
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),
-        Replace("DeltaWriter._put", "changing.change(self.path, commit, plan, replayed=replayed)", """
-            changing.change(self.path, commit, plan, replayed=replayed)
+        Replace("DeltaWriter._put", "changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)", """
+            changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),
