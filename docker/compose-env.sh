@@ -19,6 +19,7 @@ lines() {
 	echo "ONLYONCE_WRITER_PASSWORD=$(hex 24)"
 	echo "ONLYONCE_READER_PASSWORD=$(hex 24)"
 	echo "ONLYONCE_AIRFLOW_PASSWORD=$(hex 12)"
+	echo "SPARK_SECRET=$(hex 32)"
 	echo "AIRFLOW_DATABASE_PASSWORD=$(hex 24)"
 	echo "AIRFLOW_FERNET_KEY=$(fernet)"
 	echo "AIRFLOW_API_SECRET=$(hex 32)"

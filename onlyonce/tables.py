@@ -7,18 +7,21 @@ Not promised: the exact look. Scripts take `--json`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import IO, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
+from onlyonce.model.visible import visible
 
 Row = dict[str, Any]
 
@@ -30,10 +33,19 @@ _LONGEST_WORD = 10
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rejected", "rows"))
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Where to write. A pipe has no width, and cutting columns to 80 would lose what was asked for."""
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH_IN_A_PIPE)
+class Visible(Console):
+    """A console that shows the control characters of what it prints, instead of sending them to the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable. Rich's own control sequences are segments of a kind of their own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
+    """Return where to write. A pipe has no width, and cutting columns to 80 would lose what was asked for."""
+    found = Visible(stderr=stderr, file=file, highlight=False)
+    return found if found.is_terminal else Visible(stderr=stderr, file=file, highlight=False, width=_WIDTH_IN_A_PIPE)
 
 
 def show_report(report: Report, out: Console) -> None:
@@ -77,7 +89,8 @@ def show_error(error: OnlyonceError, out: Console) -> None:
 def as_json(value: Report | Sequence[Row]) -> str:
     """A report or rows as JSON; times in ISO 8601, anything else that JSON lacks as its text."""
     plain_value = value.as_dict() if isinstance(value, Report) else list(value)
-    return json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False)
+    text = json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)  # DEL and C1; JSON escapes C0
 
 
 def plain(value: Any) -> str:
@@ -90,7 +103,8 @@ def plain(value: Any) -> str:
         return f"{value:.2f}" if value % 1 else f"{value:.0f}"
     if isinstance(value, datetime):
         return _time(value)
-    return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+    # Before it is laid out: the escape is wider than the character.
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else visible(str(value))
 
 
 def _cell(column: str, value: Any) -> str:

@@ -35,7 +35,7 @@ def up(
         platform.database(tables.console(stderr=True))
         return
     login = platform.up(tables.console(stderr=True))
-    tables.console().print(f"Airflow: {login.url}   user: {login.user}   password: {login.password}", markup=False)
+    tables.console().print(str(login), markup=False, soft_wrap=True)
 
 
 def down() -> None:

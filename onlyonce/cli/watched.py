@@ -117,7 +117,7 @@ def _to_file(path: Path) -> Iterator[Console]:
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:
-        console = Console(file=screen, highlight=False)
+        console = tables.console(file=screen)
         os.dup2(file.fileno(), 2)
         try:
             yield console

@@ -88,8 +88,14 @@ def _engine(database: Database) -> Engine:
 
 
 def _new_engine(database: Database) -> Engine:
-    if mysql.is_mysql(database.url):
-        return mysql.new_engine(database.url, database.name)
+    is_mysql = mysql.is_mysql(database.url)
+    engine = mysql.new_engine(database.url, database.name) if is_mysql else _postgres_engine(database)
+    if not (database.any_format or database.of_task):  # a task's driver has asked
+        event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw, is_mysql))
+    return engine
+
+
+def _postgres_engine(database: Database) -> Engine:
     arguments = {
         "application_name": database.name[:NAME],
         "connect_timeout": 10,
@@ -97,23 +103,20 @@ def _new_engine(database: Database) -> Engine:
         **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
-    engine = create_engine(
+    return create_engine(
         database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
     )  # fmt: skip
-    if not (database.any_format or database.of_task):  # a task's driver has asked
-        event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw))
-    return engine
 
 
-def _refuse_other_format(raw: Any) -> None:
+def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
     """Raise Refused if a new session is in a database of another format: no command, job or page reads or writes there."""
     try:
         with raw.cursor() as cursor:
-            found = formats.of_session(cursor)
+            found = formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)
         raw.rollback()
-    except psycopg2.Error as error:
+    except raw.Error as error:
         raise OperationalError("the format of the database", (), error) from error
-    formats.refuse_other(found, "the database")
+    formats.refuse_other(found, "the sink's database" if is_mysql else "the database")
 
 
 def by_transaction(database: Database) -> bool:

@@ -79,6 +79,18 @@ def of_session(cursor: Any) -> str | None:
     return " and ".join(found for (found,) in cursor.fetchall()) or None
 
 
+def of_mysql_session(cursor: Any) -> str | None:
+    """Return the format of a MySQL sink's database, by a cursor of its driver; None for a new one."""
+    cursor.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('onlyonce_formats', 'onlyonce_migrations')"
+    )
+    names = {name for (name,) in cursor.fetchall()}
+    if "onlyonce_formats" not in names:
+        return OLD if "onlyonce_migrations" in names else None
+    cursor.execute("SELECT DISTINCT format FROM onlyonce_formats ORDER BY format")
+    return " and ".join(found for (found,) in cursor.fetchall()) or None
+
+
 def of_home(home: Path) -> str | None:
     """Return the format of a home folder; None for a new one."""
     try:

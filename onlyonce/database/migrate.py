@@ -97,8 +97,9 @@ def _apply_mysql(connection: Connection) -> list[str]:
     mysql.refuse_old(connection)
     connection.exec_driver_sql("SELECT GET_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)), 60)")
     try:
-        found = _of_mysql(connection)
-        formats.refuse_other(found, "the sink's database")
+        connection.exec_driver_sql(MYSQL_FORMATS)
+        found = connection.exec_driver_sql("SELECT format FROM onlyonce_formats").scalar()
+        formats.refuse_other(found, "the sink's database")  # made since the session has asked
         if found is not None:
             return []
         for statement in filter(str.strip, formats.baseline(mysql.DIALECT).split(";\n")):
@@ -109,14 +110,6 @@ def _apply_mysql(connection: Connection) -> list[str]:
         return [mysql.DIALECT]
     finally:
         connection.exec_driver_sql("DO RELEASE_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)))")
-
-
-def _of_mysql(connection: Connection) -> str | None:
-    if mysql.tables(connection, "onlyonce_migrations"):
-        return formats.OLD
-    connection.exec_driver_sql(MYSQL_FORMATS)
-    found: str | None = connection.exec_driver_sql("SELECT format FROM onlyonce_formats").scalar()
-    return found
 
 
 def _made(connection: Connection) -> set[str]:

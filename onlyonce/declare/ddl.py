@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 
 from onlyonce.model.errors import Refused
 
@@ -68,16 +69,29 @@ def _check(column: str, kind: str) -> None:
         )
     if found[2] == "<":
         for inner in split(found[3]):
-            _check(column, _of_field(inner) if name == "struct" else inner)
+            _check(column, _field(inner)[1] if name == "struct" else inner)
         if name in PARTS and len(split(found[3])) != PARTS[name]:
             raise Refused(f"{column}: {kind.strip()!r}", hint=f"{name} has {PARTS[name]} types in its brackets")
     elif name in (*PARTS, "struct"):
         raise Refused(f"{column}: {kind.strip()!r} does not say of what", hint=f"write it as '{name}<…>'")
 
 
-def _of_field(part: str) -> str:
+def fields(kind: str) -> Iterator[str]:
+    """Yield the names of the fields of structs in a type, at any depth."""
+    found = _TYPE.fullmatch(kind)
+    if found is None or found[2] != "<":
+        return
+    for inner in split(found[3]):
+        if found[1].lower() == "struct":
+            name, inner = _field(inner)
+            yield name
+        yield from fields(inner)
+
+
+def _field(part: str) -> tuple[str, str]:
+    """Return the name and type of a field, with a colon between them or without."""
     name, mark, kind = part.strip().partition(":")
-    return kind if mark and " " not in name.strip() and not _QUOTED.fullmatch(part) else named(part)[1]
+    return (name.strip(), kind) if mark and " " not in name.strip() and not _QUOTED.fullmatch(part) else named(part)
 
 
 def split(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, 
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.several import Several
-from onlyonce.declare.sources import debezium, inputs
+from onlyonce.declare.sources import aliases, debezium, inputs
 from onlyonce.declare.sources.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
@@ -80,6 +80,8 @@ class Pipeline:
                    taken in one batch after the other; the watermark is the least of those that are not idle (docs/how-to/several-sources.md)
     id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is two
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
+    aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A declared name has no space and
+                   none of the characters , ; = and brackets, which a Delta table can't hold; a name in the source may have any
     record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
                    place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
                    again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
@@ -118,11 +120,13 @@ class Pipeline:
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     keep_events: timedelta | None = None
     keep_log: timedelta | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
         check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
         ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
+        aliases.check_names(f"pipeline {self.name}", split_ddl(self.schema))
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
@@ -169,9 +173,12 @@ class Pipeline:
         if isinstance(self.source, OneOfSeveral) != bool(self.sources):
             raise Refused(f"pipeline {self.name}: one of source and sources says where its records come from", hint="source=Files(…), or sources={'web': …, 'shop': …}")
         if self.sources:
+            if self.aliases:
+                raise Refused(f"pipeline {self.name}: aliases with several sources", hint="each source has its own: Input(source=…, schema=…, aliases=…)")
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            aliases.check(f"pipeline {self.name}", columns, self.aliases, self.source)
             debezium.check(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         together.check(self)
@@ -208,6 +215,10 @@ class Pipeline:
     def columns(self) -> list[str]:
         """The names of the declared columns, in order."""
         return [ddl.named(part)[0] for part in split_ddl(self.schema)]
+
+    def named(self) -> dict[str, str]:
+        """Return the name in the source of each declared column, in order."""
+        return aliases.named(self.columns(), self.aliases)
 
     def output(self, name: str) -> Output:
         """The output of that name; raises Refused."""

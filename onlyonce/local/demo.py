@@ -71,10 +71,10 @@ def main(*, leave: bool) -> int:
     done = False
     with processes.sigterm_like_ctrl_c():
         try:
-            _show_all(out)
+            login = _show_all(out)
             done = True
             if not leave:
-                _stay(out)
+                _stay(login, out)
         except KeyboardInterrupt:
             leave = True
         finally:
@@ -90,12 +90,12 @@ def dag_of(pipeline: str) -> str:
     return stream_id(pipeline)
 
 
-def _show_all(out: Console) -> None:
+def _show_all(out: Console) -> platform.Login:
     begun = time.monotonic()
     # A run of the schedule would go first and the demo's own would wait for it; `onlyonce up` has the schedule.
     environment.set_missing("ONLYONCE_SCHEDULE", "none")
     lines = _feed(out)
-    platform.up(out)
+    login = platform.up(out)
     with AirflowApi() as api:
         watched = [_trigger(api, pipeline, count, out) for pipeline, count in lines.items()]
         _watch(api, watched, out)
@@ -104,6 +104,7 @@ def _show_all(out: Console) -> None:
     database = Database(settings.reader_url(), "onlyonce-demo")
     demo_results.show(database, list(lines), out)
     out.print(f"\nThe demo took {time.monotonic() - begun:.0f} s.", style="dim")
+    return login
 
 
 def _feed(out: Console) -> dict[str, int]:
@@ -210,10 +211,7 @@ def _check(api: AirflowApi, one: Watched, out: Console) -> None:
     )
 
 
-def _stay(out: Console) -> None:
-    login = platform.login()
-    out.print(
-        f"\nAirflow is at [bold]{login.url}[/bold]   user [bold]{login.user}[/bold]   password [bold]{login.password}[/bold]"
-    )
+def _stay(login: platform.Login, out: Console) -> None:
+    out.print(f"\n{login}", style="bold", markup=False, soft_wrap=True)
     out.print("Everything stays up until Ctrl-C.")
     threading.Event().wait()

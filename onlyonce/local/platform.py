@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 
-from onlyonce import settings
+from onlyonce import settings, tables
 from onlyonce.local import prerequisites, processes
 from onlyonce.local.database import accounts, postgres
 from onlyonce.local.standalone import airflow, airflow_environment
@@ -28,15 +29,21 @@ _LOCK_PATIENCE = 900
 
 @dataclass(frozen=True)
 class Login:
-    """Where the Airflow UI is, and who may log in."""
+    """Where the Airflow UI is, and who may log in. `new` if this start has made the password; it is stored in `file`."""
 
     url: str
     user: str
     password: str
+    file: Path
+    new: bool = False
+
+    def __str__(self) -> str:
+        """Return a line for people. A password that was shown once is only named by its file."""
+        return f"Airflow: {self.url}   user: {self.user}   password: {self.password if self.new else f'in {self.file}'}"
 
 
 def up(console: Console | None = None) -> Login:
-    """Start everything that does not run; quick when all of it does. Returns the way to the UI."""
+    """Start everything that does not run; quick when all of it does. Return the way to the UI."""
     home = settings.home()
     accounts.make_enterable(home)
     home_folders.make(home, ("run",))
@@ -46,9 +53,10 @@ def up(console: Console | None = None) -> Login:
         # All ports first: nothing is started when one of them is taken.
         postgres.require_port()
         airflow.require_port()
+        new = not airflow_environment.password_file().exists()
         _tables(progress)
         airflow.start(progress)
-    return login()
+    return replace(login(), new=new)
 
 
 def database(console: Console | None = None) -> None:
@@ -86,7 +94,7 @@ def is_up() -> bool:
 def login() -> Login:
     """The address of the Airflow UI and its only user."""
     url = f"http://127.0.0.1:{settings.airflow_port()}"
-    return Login(url, airflow_environment.USER, airflow_environment.password())
+    return Login(url, airflow_environment.USER, airflow_environment.password(), airflow_environment.password_file())
 
 
 def _require_machine() -> None:
@@ -113,7 +121,7 @@ def _tables(progress: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def _shown(console: Console | None) -> Iterator[Callable[[str], None]]:
     """A line that says what is going on; on a terminal it is alive, in a log each step is one line."""
-    console = console or Console(stderr=True)
+    console = console or tables.console(stderr=True)
     last = ""
 
     def plain(text: str) -> None:

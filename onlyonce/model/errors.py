@@ -14,6 +14,8 @@ Retryable, since it is safe to run the command again.
 
 from __future__ import annotations
 
+from onlyonce.model.visible import visible
+
 
 class OnlyonceError(Exception):
     """Something went wrong. Base of all errors that the platform raises itself.
@@ -25,10 +27,11 @@ class OnlyonceError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, data: str = "", hint: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.data = data
-        self.hint = hint
+        # What happened may quote a record or the name of a file.
+        super().__init__(visible(what))
+        self.what = visible(what)
+        self.data = visible(data)
+        self.hint = visible(hint)
 
     def __str__(self) -> str:
         lines = [self.what]

@@ -5,6 +5,7 @@ Who calls it: `onlyonce init`. Errors: Refused, and then nothing was written.
 
 from __future__ import annotations
 
+import json
 import keyword
 import os
 import shutil
@@ -99,6 +100,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "name": name, "upper": name.upper(), "unit": unit, "version": metadata.version("onlyonce-pipelines"),
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
+        "aliases": f"    # What the file calls them.\n    aliases={json.dumps(dict(sample.aliases), ensure_ascii=False)},\n" if sample.aliases else "",
         "record_id": _tuple(record.columns), "id_reason": record.reason,
         "event_time": time.columns[0], "time_reason": time.reason,
         **_of_test(sample, record.columns, time.columns[0]),
@@ -131,7 +133,7 @@ def _refuse_what_no_declaration_takes(
     )
     Pipeline(
         name=name, source=Files(format=sample.format, header=sample.header), schema=", ".join(columns),  # type: ignore[arg-type]
-        record_id=record_id, event_time=event_time, outputs=(output,),
+        record_id=record_id, event_time=event_time, outputs=(output,), aliases=sample.aliases,
     )  # fmt: skip
 
 

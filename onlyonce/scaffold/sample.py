@@ -10,12 +10,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+from onlyonce.declare.pipeline import PREFIX
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import column_types
 from onlyonce.sources.files import avro_files, packing, parquet_files
@@ -34,8 +35,9 @@ class Sample:
     """What a file holds, as far as it was read.
 
     format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
-    columns   the declared type by name, in order
-    rows      the records, values as the reader gives them: of JSON and CSV times are texts
+    columns   the declared type by declared name, in order
+    rows      the records by declared name, values as the reader gives them: of JSON and CSV times are texts
+    aliases   the name in the file of each column that can't be declared by it
     """
 
     name: str
@@ -43,6 +45,7 @@ class Sample:
     header: bool
     columns: dict[str, str]
     rows: list[dict[str, Any]]
+    aliases: Mapping[str, str]
 
     def values(self, column: str) -> list[Any]:
         """The values of a column; None where a record has none."""
@@ -70,8 +73,10 @@ def read(path: Path) -> Sample:
         raise _unreadable(path, f"it is cut short or damaged as {kind} ({told})") from error
     if not rows:
         raise _unreadable(path, "it has no records")
-    _check_names(path, list(columns))
-    return Sample(path.name, kind, header, columns, rows)
+    names = _declared(list(columns))
+    aliases = {declared: name for name, declared in names.items() if declared != name}
+    of_name = {names[name]: declared for name, declared in columns.items()}
+    return Sample(path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases)
 
 
 def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
@@ -98,8 +103,8 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
     if not lines:
         return False, {}, []
     first = lines[0]
-    header = len({*first}) == len(first) and all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first)
-    names = first if header else [f"column_{number}" for number in range(1, len(first) + 1)]
+    header = _is_header(first, lines[1:])
+    names = [name.strip() for name in first] if header else [f"column_{number}" for number in range(1, len(first) + 1)]
     rows = [
         {name: text or None for name, text in zip(names, line, strict=True)}
         for line in lines[int(header) :]
@@ -133,16 +138,32 @@ def _lines(path: Path) -> Iterator[str]:
         for line in islice(io.BytesIO(file.read(BYTES)), ROWS):
             # The last one may be cut off by the end of the sample.
             if line.strip() and (line.endswith(b"\n") or not file.read(1)):
-                yield line.decode("utf-8")
+                yield line.decode("utf-8-sig")
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    if wrong := [name for name in names if not re.fullmatch(r"\w+", name)]:
-        raise Refused(
-            f"{path}: a declaration can't name the column {wrong[0]!r}",
-            data=NOT_READ,
-            hint="rename it where the file is made: letters, digits and _",
-        )
+def _is_header(first: list[str], others: list[list[str]]) -> bool:
+    """Return whether a line of CSV has names: plain ones, or any that are no values if other lines have some in the same columns."""
+    if len({*first}) < len(first) or not all(name.strip() for name in first):
+        return False
+    if all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first):
+        return True
+    whole = [line for line in others if len(line) == len(first)]
+    kinds = [column_types.of_csv(list(column)) for column in zip(*whole, strict=True)]
+    return any(kind != "string" for kind in kinds) and all(column_types.of_csv([name]) == "string" for name in first)
+
+
+def _declared(names: list[str]) -> dict[str, str]:
+    """Return the name by which each column can be declared: its own, if it has letters, digits and _ only."""
+    found, taken = dict[str, str](), {name.lower() for name in names if re.fullmatch(r"\w+", name)}
+    for name in names:
+        plain = name
+        if not re.fullmatch(r"\w+", name):
+            words = re.sub(r"\W+", "_", name).strip("_").lower()
+            words = words if words[:1].isalpha() and not words.startswith(PREFIX) else f"column_{words}".rstrip("_")
+            plain = next(one for number in count(1) if (one := words if number == 1 else f"{words}_{number}") not in taken)
+            taken.add(plain)
+        found[name] = plain
+    return found
 
 
 def _unreadable(path: Path, why: str) -> Refused:

@@ -6,6 +6,8 @@ struct is null, bytes are Base64 (hexadecimal in COPY and MySQL), NaN and infini
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -35,10 +37,11 @@ def json(column: Column, kind: DataType) -> Column:
     return F.to_json(_with_string_keys(column, kind), JSON)
 
 
-def json_object(schema: StructType, names: list[str] | tuple[str, ...] | None = None) -> Column:
-    """Return some columns of a row, or all, as one JSON object."""
-    chosen = StructType([schema[name] for name in (schema.names if names is None else names)])
-    return json(F.struct(*[F.col(quoted(name)) for name in chosen.names]), chosen)
+def json_object(schema: StructType, names: Iterable[str] | None = None, named: Mapping[str, str] | None = None) -> Column:
+    """Return some columns of a row, or all, as one JSON object. `named` has the field of a column, if it is not its name."""
+    fields = {name: (named or {}).get(name, name) for name in (schema.names if names is None else names)}
+    chosen = StructType([StructField(field, schema[name].dataType) for name, field in fields.items()])
+    return json(F.struct(*[F.col(quoted(name)).alias(field) for name, field in fields.items()]), chosen)
 
 
 def is_nested(kind: DataType) -> bool:

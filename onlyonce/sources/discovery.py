@@ -27,7 +27,7 @@ from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
 from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
 from onlyonce.sources.files.growing import Known
-from onlyonce.sources.files.listing import Counter, InputFile, new_files
+from onlyonce.sources.files.listing import Counter, Header, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import table_entries, table_log
@@ -209,19 +209,20 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
-    header, count = _first_line_and_counter(pipeline)
+    header, count = first_line_and_counter(pipeline)
     known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()} if inbox.moved else there.marks
     return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links, folders=inbox.folders))
 
 
-def _first_line_and_counter(pipeline: Pipeline) -> tuple[str | None, Counter | None]:
-    header = ",".join(pipeline.columns()) if pipeline.source.header else None
+def first_line_and_counter(pipeline: Pipeline) -> tuple[Header, Counter | None]:
+    """Return the header that each file must have, if any, and what counts the records of a file of columns."""
+    header = list(pipeline.named().values()) if pipeline.source.header else None
     return header, typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
 
 
 def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     assert isinstance(inbox.folder, Url)
-    header, count = _first_line_and_counter(inbox.pipeline)
+    header, count = first_line_and_counter(inbox.pipeline)
     named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
     return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count, inbox.folders)

@@ -13,7 +13,7 @@ from pathlib import Path
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import is_s3
-from onlyonce.spark import jars, state
+from onlyonce.spark import jars, redaction, state
 from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master
 from onlyonce.storage.stores import options as stores
@@ -22,8 +22,8 @@ JARS = settings.jars() or Path(sys.prefix) / "jars"
 PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
-_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType"})
-"""They decide what is written, and are of our own session only."""
+_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", redaction.SETTING})
+"""Time zone and type decide what is written, and are of our own session only. The redaction has the team's own in it."""
 _MERGED = {
     "spark.sql.extensions": ",",
     "spark.jars.packages": ",",
@@ -80,6 +80,7 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        redaction.SETTING: redaction.merged(theirs.get(redaction.SETTING)),
         # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -105,6 +106,8 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
     """For one machine that does it all. A cluster has its own."""
     found = {
         "spark.driver.bindAddress": "127.0.0.1",
+        # The driver's port deserialises what it gets. With a local master Spark generates the secret itself.
+        "spark.authenticate": "true",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",

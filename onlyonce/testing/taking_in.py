@@ -69,7 +69,7 @@ class Receive:
     def _parsed(self, batch: Batch, now: datetime) -> pa.Table:
         own = [row for row in batch.rows if isinstance(row, str)]
         made = [row for row in batch.rows if not isinstance(row, str)]
-        as_json = replace(self.pipeline, source=Files())
+        as_json = replace(self.pipeline, source=Files(), aliases={})  # a row is of declared columns
         in_lines = self.pipeline if self.pipeline.source.format in LINES else as_json
         found = [self._records(rows, of, now) for rows, of in ((made, as_json), (own, in_lines)) if rows]
         return pa.concat_tables(found or [self._records([], as_json, now)])

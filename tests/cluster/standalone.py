@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
+from onlyonce import environment
 from onlyonce.local import health, processes
+from tests.compose import composed
 from tests.support.platform import ROOT, free_port
 
 PATIENCE = 240
@@ -39,7 +41,7 @@ class Cluster:
         """The master's own word on workers and runs."""
         return health.answer(f"http://127.0.0.1:{self.ui}/json/")
 
-    def start(self, service: str, ui: int, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, service: str, ui: int, **variables: str) -> subprocess.Popen[bytes]:
         """Start a service by its command in docker-compose.yml, here instead of there; return when it is healthy."""
         command = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"][service]["command"]
         program, name, *rest = [str(part) for part in command]
@@ -48,7 +50,7 @@ class Cluster:
         log = (self.folder / f"{service}-{ui}.log").open("wb")
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name(program)), name, *(there.get(part, part) for part in rest)],
-            env={**os.environ, **OF_THE_IMAGE, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            env={**os.environ, **OF_THE_IMAGE, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
             cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         log.close()
@@ -71,14 +73,16 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
-    """A master and healthy workers, ended at the end."""
+    """Run a master and healthy workers. Inside, drivers too find the settings and the secret that docker-compose.yml mounts."""
     made = Cluster(folder)
-    try:
-        made.start(
-            "spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false"
-        )
-        for _ in range(workers):
-            made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")
-        yield made
-    finally:
-        made.stop()
+    (folder / "spark-defaults.conf").write_text(composed.filled(composed.load()["configs"]["spark"]["content"]))
+    with environment.within({"SPARK_CONF_DIR": str(folder)}):
+        try:
+            made.start(
+                "spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false"
+            )
+            for _ in range(workers):
+                made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")
+            yield made
+        finally:
+            made.stop()

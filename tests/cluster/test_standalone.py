@@ -17,6 +17,7 @@ from onlyonce.local.feed.deliver import feed
 from tests import oracle
 from tests.cluster.standalone import cluster
 from tests.spark.run.test_reference import KEYS, cut, same
+from tests.support import spark_rpc
 from tests.support.platform import ROOT, Platform
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -38,6 +39,7 @@ def test_a_run_on_a_cluster_is_a_run_like_any_other(new_platform: Callable[..., 
     feed("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=1000, files=6)
     files = sorted(settings.inbox("user_counts").glob("*.jsonl"))
     with cluster(tmp_path) as spark:
+        assert "SaslMessage" in spark_rpc.answer(spark.port)
         unsaid = onlyonce(platform, "run", "user_counts", "--master", spark.master, ONLYONCE_SHUFFLE_PARTITIONS="")
         assert (unsaid.returncode, "spark.cores.max" in unsaid.stdout + unsaid.stderr) == (64, True), unsaid.stdout + unsaid.stderr
         assert platform.sql("SELECT DISTINCT query FROM onlyonce.batches")["query"].tolist() == ["receive"]

@@ -47,7 +47,7 @@ def test_what_a_manifest_names_is_there() -> None:
     assert "onlyonce-executor" not in bound
     [driver], [executor] = documents("driver.yaml"), documents("executor.yaml")
     secrets = [{of["secretRef"]["name"] for of in pod["spec"]["containers"][0]["envFrom"]} for pod in (driver, executor)]
-    assert secrets == [{"onlyonce-database", "onlyonce-store"}, {"onlyonce-store"}]
+    assert secrets == [{"onlyonce-database", "onlyonce-declared", "onlyonce-store"}, {"onlyonce-store"}]
     assert driver["spec"]["restartPolicy"] == "Never"
 
 

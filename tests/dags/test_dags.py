@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import ParamValidationError
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
 from onlyonce.airflow.operators import workers
-from onlyonce.airflow.operators.jobs import JobOperator
+from onlyonce.airflow.operators.jobs import AuditOperator, JobOperator
 from onlyonce.settings import ROOT
 
 DAGS = ROOT / "dags"
@@ -269,3 +269,12 @@ def test_a_task_stays_with_its_driver_where_a_pod_ends_with_it() -> None:
 def test_each_job_of_an_operator_is_there(operator: type[JobOperator]) -> None:
     """They are named, so that a DAG file imports none of them."""
     assert callable(getattr(importlib.import_module(f"onlyonce.{operator.module}"), operator.entry))
+
+
+def test_a_task_refuses_a_home_of_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its job, and not to be tried again."""
+    (tmp_path / "format").write_text("1\n")
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+
+    with pytest.raises(AirflowFailException, match="has the format 1,"):
+        AuditOperator(task_id="audit").execute({"params": {}, "run_id": "one"})

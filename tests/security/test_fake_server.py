@@ -14,8 +14,8 @@ import pytest
 
 from onlyonce.local.database import cluster
 from onlyonce.local.standalone import airflow_environment
+from tests.security.statements import states
 
-SECURITY = Path(__file__).parents[2] / "docs/explanation/security.md"
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 
 
@@ -60,6 +60,7 @@ def fake() -> Iterator[FakeServer]:
     server.close()
 
 
+@states("A program that takes the server's port gets no password: each URL that libpq reads has `require_auth=scram-sha-256`.")
 def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no role, by no URL that libpq reads; the fake does get the password of a URL without the option."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
@@ -81,14 +82,10 @@ def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkey
     assert "?" not in airflow_environment.airflow_url("postgresql+asyncpg")
 
 
+@states("Compose's URLs have it too.")
 def test_composes_urls_require_scram_too() -> None:
-    """Each URL of psycopg2 there, and the page of security says which URL can't have it."""
+    """Each URL of psycopg2 there."""
     urls = [line for line in COMPOSE.read_text().splitlines() if "postgresql+psycopg2://" in line]
 
     assert len(urls) >= 4
     assert all("require_auth=${POSTGRES_AUTH:-scram-sha-256}" in url for url in urls)
-    said = " ".join(SECURITY.read_text().split())
-    assert (
-        "A program that takes the server's port gets no password: each URL that libpq reads has `require_auth=scram-sha-256`."
-        in said
-    )

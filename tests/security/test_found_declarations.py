@@ -10,8 +10,8 @@ import pytest
 from onlyonce.cli import shell
 from onlyonce.declare import loading
 from onlyonce.model.errors import Refused
+from tests.security.statements import states
 
-SECURITY = Path(__file__).parents[2] / "docs/explanation/security.md"
 RAN = "ran"
 CODE = f"from pathlib import Path\nPath({RAN!r}).touch()\nPIPELINES = []\n"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -24,6 +24,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONLYONCE_PIPELINES", raising=False)
 
 
+@states("A `pipelines.py` that was only found in the current folder runs only if it and its folder belong to you or to root.")
 @needs_root
 @pytest.mark.parametrize("given", ["file", "folder"])
 def test_a_found_file_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
@@ -42,6 +43,7 @@ def test_a_found_file_of_another_user_is_not_run(tmp_path: Path, monkeypatch: py
     assert Path(RAN).exists()
 
 
+@states("TAB completion parses declarations and never runs them.")
 def test_completion_runs_no_declaration(tmp_path: Path) -> None:
     """It reads the names from the text of the file, also of one's own."""
     declared = 'from onlyonce import Pipeline\nPIPELINES = [Pipeline(name="orders", schema="id long")]\n'
@@ -49,14 +51,3 @@ def test_completion_runs_no_declaration(tmp_path: Path) -> None:
 
     assert shell._named("ord") == ["orders"]
     assert not Path(RAN).exists()
-
-
-def test_the_page_of_security_says_whose_files_run() -> None:
-    """Both rules, as sentences of the documentation."""
-    said = " ".join(SECURITY.read_text().split())
-
-    assert (
-        "A `pipelines.py` that was only found in the current folder runs only if it and its folder belong to you or to root."
-        in said
-    )
-    assert "TAB completion parses declarations and never runs them." in said

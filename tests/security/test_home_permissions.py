@@ -13,10 +13,12 @@ from onlyonce.local import platform
 from onlyonce.operate import disk_state
 from onlyonce.settings import home_folders
 from tests.local.conftest import home  # noqa: F401 - a fixture
+from tests.security.statements import states
 
 NOBODY = 65534
 
 
+@states("No other user may enter the folders of `.onlyonce/` (inbox, tables, state, files, logs, tmp: mode 700)")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
 def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F811
     """The server runs as an account of its own, and yet reaches its folder."""
@@ -34,6 +36,7 @@ def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F8
     assert disk_state.permissions() == []
 
 
+@states("`onlyonce doctor` reports a folder that is wider, with the command that closes it.")
 def test_the_doctor_reports_a_wider_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that closes it."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))

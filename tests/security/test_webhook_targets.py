@@ -19,6 +19,7 @@ from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Answer, Row
 from onlyonce.sinks.outbox import webhook
+from tests.security.statements import states
 from tests.support.endpoints import Endpoint
 
 ROW = Row(1, "unit", 0, "life", None, '{"n":1}', "", 0)
@@ -64,6 +65,7 @@ def dribbled(content: bytes) -> Callable[[socket.socket], None]:
     return answer
 
 
+@states("A target holds a request for its `timeout` at most, however slowly it answers.")
 @pytest.mark.parametrize("content", [HEAD + b"X: " + b"x" * 100, SLOW + b"x" * 100], ids=["headers", "body"])
 def test_a_slow_target_holds_a_request_for_its_timeout_only(content: bytes) -> None:
     """However few bytes come, and whenever."""
@@ -81,6 +83,7 @@ def test_a_slow_target_holds_a_request_for_its_timeout_only(content: bytes) -> N
     assert time.monotonic() - begun < 15
 
 
+@states("At most 64 kB of an answer are read, and a compressed answer is never decompressed.")
 @pytest.mark.parametrize("body", [BOMB, b"0" * 30_000_000], ids=["compressed", "long"])
 def test_a_large_answer_is_read_in_part(body: bytes) -> None:
     """Neither decompressed nor read to its end: its first 64 kB say enough."""
@@ -102,6 +105,7 @@ def test_a_large_answer_is_read_in_part(body: bytes) -> None:
     assert body is not BOMB or found.text == "200 (a compressed answer)"
 
 
+@states("With `secret` each request is signed by [Standard Webhooks](https://www.standardwebhooks.com/)")
 def test_requests_are_signed_by_standard_webhooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target checks the signature over id, time and body; a row that is sent again has the same id."""
     secret = b"0123456789abcdef01234567"
@@ -117,6 +121,7 @@ def test_requests_are_signed_by_standard_webhooks(monkeypatch: pytest.MonkeyPatc
         assert of["id"] == ROW.idempotency_key
 
 
+@states("A token is never sent to an `http://` address, except on the same machine.")
 def test_a_token_is_not_sent_in_clear_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither to an address in the declaration nor to one in a variable. Nothing leaves this machine on localhost."""
     monkeypatch.setenv("MAIL_URL", "http://mail.example/send")

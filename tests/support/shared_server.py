@@ -12,6 +12,7 @@ from functools import cached_property
 from uuid import uuid4
 
 import psycopg2
+from sqlalchemy.engine import make_url
 
 from onlyonce.database.migrate import migrate
 from onlyonce.testing.crashtest.scratch import Server
@@ -22,10 +23,13 @@ class SharedServer(Server):
     """A server of tests, by the folder of its platform."""
 
     def hurry(self) -> None:
-        """Let it wait for no disk, from now on."""
+        """Let it wait for no disk, and hash a password once, from now on: 4,096 times cost a client 3 ms for each session."""
         for setting in ("fsync", "full_page_writes"):
             self._do(f"ALTER SYSTEM SET {setting} = off")
         self._do("SELECT pg_reload_conf()")
+        for role in ("admin", "writer", "reader"):
+            url = make_url(self.url(role))
+            self._do(f"SET scram_iterations = 1; ALTER ROLE \"{url.username}\" PASSWORD '{url.password}'")
 
     def new_database(self) -> str:
         """A fresh database, owned by the writer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from onlyonce.model.errors import Refused
 from onlyonce.spark import options as spark_options
-from onlyonce.spark import state
+from onlyonce.spark import redaction, state
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 
@@ -197,6 +198,22 @@ def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
     assert JAVA not in spark_options.options("spark://host:7077")
     (tmp_path / "log4j2.properties").touch()
     assert spark_options.options("local[2]")[JAVA] == spark_options.END_WITHOUT_MEMORY
+
+
+@pytest.mark.parametrize("theirs", [None, "(?i)iban|card", "iban|(card|iban)"])
+def test_variables_are_redacted_with_what_the_team_redacts(jars: Path, theirs: str | None) -> None:
+    """A team's own pattern counts too, and is merged once however often ours is added."""
+    given = {redaction.SETTING: theirs} if theirs else {}
+
+    pattern = spark_options.options("yarn", given)[redaction.SETTING]
+
+    hidden = [f"spark.{kind}.SHOP_DSN" for kind in ("yarn.appMasterEnv", "kubernetes.driverEnv", "executorEnv")]
+    # Java takes a flag within a pattern, from there on.
+    found = re.compile(pattern.replace("(?i)", ""), re.IGNORECASE)
+    assert all(found.search(name) for name in [*hidden, "spark.authenticate.secret"])
+    assert bool(found.search("spark.card")) is (theirs is not None)
+    assert not found.search("spark.sql.shuffle.partitions")
+    assert redaction.merged(pattern) == pattern
 
 
 def test_a_catalog_without_delta_is_refused(jars: Path) -> None:

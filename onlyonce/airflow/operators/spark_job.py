@@ -26,12 +26,13 @@ from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.log import assets, driver_runs, lineage
 from onlyonce.airflow.log.task_environment import database_variables, secret_variables, store_variables
 from onlyonce.airflow.operators.cluster_driver import follow
-from onlyonce.airflow.operators.cluster_secrets import secret_properties
+from onlyonce.airflow.operators.cluster_secrets import named_secrets, refuse_secrets, secret_properties
 from onlyonce.airflow.operators.commits_link import CommitsLink
 from onlyonce.airflow.operators.driver_hook import DriverHook, master_of
 from onlyonce.airflow.operators.jobs import Declarations
 from onlyonce.airflow.operators.outcome import outcome, refusals_are_final
 from onlyonce.airflow.operators.processes import end_drivers
+from onlyonce.declare.named_variables import named_variables
 from onlyonce.settings import within
 from onlyonce.spark import temporary
 from onlyonce.spark.defaults import spark_defaults
@@ -95,7 +96,8 @@ class SparkJobOperator(BaseOperator):
         return lineage.of(self.declarations.one(self.pipeline))
 
     def place(self) -> tuple[str, str]:
-        """Spark's master and the deploy mode, by the connection and the operator's words. Raises Refused, AirflowNotFoundException."""
+        """Return Spark's master and the deploy mode, by the connection and the operator's words. Raises Refused, AirflowNotFoundException."""
+        refuse_secrets(self.env_vars, self._named() if self.env_vars else ())
         connection = Connection.get(self.conn_id)  # raises if it is missing, where the hook would take 'yarn'
         master = master_of(connection)
         mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"
@@ -122,7 +124,8 @@ class SparkJobOperator(BaseOperator):
         before, told = driver_runs.attempt(self.pipeline, context), None
         with refusals_are_final(self.log):
             database, store = database_variables(), store_variables()
-        with secret_properties(master, {**database, **store}, store, self._theirs()) as path:
+            named = named_secrets(master, self._named())
+        with secret_properties(master, {**named, **database, **store}, store, self._theirs()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
             # Kubernetes' driver has the package in its image; YARN's gets the application from here.
             application = f"local://{self.application}" if master.startswith("k8s://") else self.application
@@ -193,6 +196,10 @@ class SparkJobOperator(BaseOperator):
         # Airflow stores links when a task has ended; who watches it at work wants this one now.
         for link in self.operator_extra_links:
             context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
+
+    def _named(self) -> frozenset[str]:
+        """Return the variables that the pipeline's declaration names."""
+        return named_variables(self.declarations.one(self.pipeline))
 
     def _arguments(self, context: Any) -> list[str]:
         return arguments(self.pipeline, context["params"], context["run_id"], context["ti"].dag_id)

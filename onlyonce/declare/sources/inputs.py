@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onlyonce import settings
 from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
+from onlyonce.declare.sources import aliases
 from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.sources.tables import DeltaSource
@@ -36,17 +37,20 @@ class Input:
     columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created', 'amount': 'cents / 100.0',
                 'shop': "'berlin'"}. One that is not named is the source's column of that name, else null. The record id and the event time are
                 columns of the source, of the same type: {'id': 'order_no'}
+    aliases     a column of its schema → its name in the source, as of a Pipeline
     idle_after  it holds the pipeline's watermark back until nothing has come from it for this long; None: always
     """
 
     source: Source
     schema: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     idle_after: timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.schema is not None:
             ddl.check("Input", ddl.split(self.schema))
+            aliases.check_names("Input", ddl.split(self.schema))
         if self.columns and self.schema is None:
             raise Refused("Input: columns without a schema", hint="schema has the source's own columns, of which they are made")
         if self.idle_after is not None and self.idle_after <= timedelta(0):
@@ -166,7 +170,7 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
             )
     named = {column: _renamed(where, column, made[column], own, types) for column in (*pipeline.record_id, pipeline.event_time)}
     view = replace(
-        pipeline, source=one.source, sources={}, id_space=None, schema=one.schema or pipeline.schema,
+        pipeline, source=one.source, sources={}, id_space=None, schema=one.schema or pipeline.schema, aliases=one.aliases,
         record_id=tuple(named[column] for column in pipeline.record_id), event_time=named[pipeline.event_time],
     )  # fmt: skip
     salt = "" if pipeline.id_space == SHARED else name

@@ -72,8 +72,12 @@ def host_name() -> str:
 
 def password() -> str:
     """The password of the user `admin`, made before Airflow would make one and print it to a log."""
-    path = settings.home() / "airflow" / "simple_auth_manager_passwords.json.generated"
-    return secret_files.read_or_make(path, lambda: {USER: secrets.token_urlsafe(12)})[USER]
+    return secret_files.read_or_make(password_file(), lambda: {USER: secrets.token_urlsafe(12)})[USER]
+
+
+def password_file() -> Path:
+    """Return the file that holds the password, readable by its owner only."""
+    return settings.home() / "airflow" / "simple_auth_manager_passwords.json.generated"
 
 
 def airflow_url(driver: str) -> str:
@@ -89,7 +93,7 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "CORE__DAGS_FOLDER": str(settings.ROOT / "dags"),
         "CORE__PLUGINS_FOLDER": str(settings.ROOT / "plugins"),
         "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
-        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / "simple_auth_manager_passwords.json.generated"),
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / password_file().name),
         "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "DATABASE__SQL_ALCHEMY_CONN": airflow_url("postgresql+psycopg2"),
         "DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow_url("postgresql+asyncpg"),

@@ -10,7 +10,7 @@ import hmac
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onlyonce.model.errors import Refused
@@ -31,10 +31,12 @@ BYTE_ORDER_MARK = "\ufeff"
 
 @dataclass(frozen=True)
 class Condition:
-    """Values by column, as strings: a record is meant if it has them all. `kinds` has the declared types of these columns."""
+    """Values by column, as strings: a record is meant if it has them all. `kinds` has the declared types of these columns, `aliases` the
+    name in a line of JSON of a column, if it is another one."""
 
     values: Mapping[str, str]
     kinds: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -47,21 +49,22 @@ class Condition:
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is meant. Its values are as a line has them, before the conversion table."""
-        return all(self._is(name, record.get(name)) for name in self.values)
+        return all(self.is_value(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
         """Return whether a line is meant: of JSON, or with `columns` of CSV. An invalid line is meant if it gives the columns these values."""
         line = line.removeprefix(BYTE_ORDER_MARK)
         try:
             if columns is None:
-                return self.fits(line_values.json_object(line))
+                found = line_values.json_object(line)
+                return self.fits({name: found.get(self.aliases.get(name, name)) for name in self.values})
             cells = line_values.csv_cells(line)
             if len(cells) == len(columns):
                 return self.fits(dict(zip(columns, cells, strict=True)))
         except line_values.Invalid:
             pass
-        pairs = list(_json_pairs(line)) if columns is None else [(name, cell) for name in self.values for cell in _csv_parts(line)]
-        return all(any(name == wanted and self._is(name, given) for name, given in pairs) for wanted in self.values)
+        pairs = list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line)]
+        return all(any(name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given) for name, given in pairs) for wanted in self.values)
 
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
         """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
@@ -74,7 +77,7 @@ class Condition:
         """Return the longest value that a line without escapes has as it is; empty if there is none."""
         return max((value for value in self.values.values() if value[:1] not in ("{", "[")), key=len, default="")
 
-    def _is(self, name: str, given: Any) -> bool:
+    def is_value(self, name: str, given: Any) -> bool:
         """Return whether a given value is the asked one, as it is written or by the conversion table."""
         if given is None:
             return False
@@ -96,8 +99,12 @@ def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
 
 def _unescaped(string: str) -> str:
     """Return what a JSON string says, also one without an end, or with an escape that JSON does not have."""
-    inner = string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:]
-    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), inner)
+    return unescaped(string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:])
+
+
+def unescaped(string: str) -> str:
+    """Return a string with the escapes of JSON undone."""
+    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), string)
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -110,8 +117,8 @@ def _csv_parts(line: str) -> Iterator[Cell]:
         yield Cell(one.strip(' "').replace('""', '"'))
 
 
-def read(text: str, types: Mapping[str, str]) -> Condition:
-    """The condition that a person has written, over the declared columns. Raises Refused."""
+def read(text: str, types: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> Condition:
+    """The condition that a person has written, over the declared columns, with their aliases. Raises Refused."""
     values: dict[str, str] = {}
     for part in AND.split(text.strip()):
         found = PART.fullmatch(part)
@@ -123,7 +130,7 @@ def read(text: str, types: Mapping[str, str]) -> Condition:
         if types[name] not in COMPARED or name in values:
             raise _refused(f"{name!r} is a {types[name]}, or given twice", types)
         values[name] = found[2].replace("''", "'") if found[2] is not None else str(int(found[3]))
-    return Condition(values, {name: types[name] for name in values})
+    return Condition(values, {name: types[name] for name in values}, aliases or {})
 
 
 def _refused(what: str, types: Mapping[str, str]) -> Refused:

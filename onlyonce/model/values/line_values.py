@@ -41,9 +41,10 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A declared column: its name, its type as people write it, and its conversion."""
+    """A declared column: its name, its name in the source, its type as people write it, and its conversion."""
 
     name: str
+    named: str
     kind: str
     convert: Convert
 
@@ -61,7 +62,7 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
             with deep(line):
                 found = _checked(line)
                 more: More = [name for name in found if name not in names]
-                values = _converted(columns, [found.get(column.name) for column in columns], more)
+                values = _converted(columns, [found.get(column.named) for column in columns], more)
             return Row(values, None, bool(more))
         except Invalid as wrong:
             return Row(None, str(wrong))

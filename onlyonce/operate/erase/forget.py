@@ -58,7 +58,7 @@ def main(argv: list[str]) -> Report:
     asked = parse("forget", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
+    condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)), pipeline.aliases)
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
     begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))

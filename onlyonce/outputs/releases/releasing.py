@@ -109,7 +109,7 @@ def _as_it_came() -> Column:
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
     """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
     names = [name for name in pipeline.columns() if name in there.names]
-    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names))
+    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names, pipeline.aliases))
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:

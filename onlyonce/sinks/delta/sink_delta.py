@@ -83,7 +83,7 @@ class DeltaWriter:
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {owner.PROPERTY: owner.note(self._context.platform)})
-        self._schema = full
+        self._schema, self._form = full, ""
         self._check_table(opening.table(self.path))
         if self._sink.table and not self._context.target_suffix():
             delta_name.enter(session, self._output, self._sink.table, self.path)

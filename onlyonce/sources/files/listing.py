@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
 """In the place of size and time of change of what is no file: those of a pipe change."""
 Counter = Callable[["FileAt"], int]
+Header = Sequence[str] | None
+"""The names that the first line of each file must have, if it is a header."""
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
@@ -89,7 +91,7 @@ class _Found:
 def new_files(
     folder: Path,
     known: dict[str, tuple[int, int]],
-    header: str | None = None,
+    header: Header = None,
     count: Counter | None = None,
     *,
     links: bool = False,
@@ -143,14 +145,14 @@ def printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _accepted(one: _Found, header: str | None, count: Counter | None) -> InputFile:
+def _accepted(one: _Found, header: Header, count: Counter | None) -> InputFile:
     if one.refusal:
         return InputFile(one.name, one.size, one.modified_ns, 0, one.refusal)
     return accept(one.path, one.name, one.size, one.modified_ns, header, count)
 
 
 def accept(
-    path: str, name: str, size: int, modified_ns: int, header: str | None = None, count: Counter | None = None, etag: str = ""
+    path: str, name: str, size: int, modified_ns: int, header: Header = None, count: Counter | None = None, etag: str = ""
 ) -> InputFile:
     """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL. Raises Changed and FileNotFoundError of an object."""
     packed_as = packing.of(name)
@@ -213,13 +215,13 @@ def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _other_header(content: Content, header: str) -> str | None:
+def _other_header(content: Content, header: Sequence[str]) -> str | None:
     with content() as file:
         first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
     with suppress(Invalid):
-        if ",".join((name or "").strip() for name in csv_cells(first)) == header:
+        if [(name or "").strip() for name in csv_cells(first)] == [name.strip() for name in header]:
             return None
-    return f"the first line of the file is {first[:200]!r}, and not the header {header!r}"
+    return f"the first line of the file is {first[:200]!r}, and not the header {','.join(header)!r}"
 
 
 def changed(file: InputFile, *, links: bool = False) -> str | None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onlyonce.model.storage.location import Url, location
 from onlyonce.sources.files import listing
 from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
-from onlyonce.sources.files.listing import Counter, InputFile
+from onlyonce.sources.files.listing import Counter, Header, InputFile
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
 
@@ -79,7 +79,7 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
 
 
 def new_objects(
-    prefix: Url, named: str, there: Known, header: str | None, most: int, count: Counter | None = None, folders: Folders = DIRECTLY_IN
+    prefix: Url, named: str, there: Known, header: Header, most: int, count: Counter | None = None, folders: Folders = DIRECTLY_IN
 ) -> Iterator[list[InputFile]]:
     """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it; `count`
     counts the records of an object that has no lines."""
@@ -127,7 +127,7 @@ def _name(prefix: Url, named: str, entry: Entry) -> str:
     return named + str(entry.at).removeprefix(str(prefix))
 
 
-def _accepted(prefix: Url, named: str, header: str | None, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
+def _accepted(prefix: Url, named: str, header: Header, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
     entry, replaced = found
     name, path = _name(prefix, named, entry), str(entry.at)
     at = (entry.bytes, round(entry.modified * 1_000_000_000))

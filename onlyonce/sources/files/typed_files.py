@@ -97,8 +97,10 @@ def schema(pipeline: Pipeline) -> str:
 
 
 def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
-    wanted = coercion.declared(pipeline.schema)
-    needed = [*pipeline.record_id, pipeline.event_time]
+    declared, named = coercion.declared(pipeline.schema), pipeline.named()
+    wanted = pa.schema([field.with_name(named[field.name]) for field in declared])
+    needed = [named[column] for column in (*pipeline.record_id, pipeline.event_time)]
+    names = [part.split()[0] for part in coercion.BESIDE.split(", ")] + declared.names
     rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
 
     def of_part(part: Part) -> Iterator[pa.RecordBatch]:
@@ -107,7 +109,8 @@ def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
         position = part.position
         of_file = coercion.Place(f"row %s of {part.at.path}", part.key, pipeline.source.max_record_bytes)
         for batch, there in rows(part, wanted.names, needed):
-            yield from coercion.fit(batch, there, wanted, of_file, position)
+            for fitted in coercion.fit(batch, there, wanted, of_file, position):
+                yield fitted.rename_columns(names)
             position += batch.num_rows
 
     return of_part

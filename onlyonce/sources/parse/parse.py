@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources import aliases
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
@@ -51,6 +52,7 @@ class _Asked:
     beside: tuple[str, ...]
     salt: str = ""
     carried: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
     @property
     def columns(self) -> StructType:
@@ -99,7 +101,8 @@ def _asked(pipeline: Pipeline) -> _Asked:
     beside = source.beside if isinstance(source, Kafka) else ()
     salt = pipeline.part.salt if pipeline.part else ""
     return _Asked(
-        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside, salt
+        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside, salt,
+        aliases=tuple(pipeline.aliases.items()),
     )
 
 
@@ -157,7 +160,7 @@ def _read(asked: _Asked) -> tuple[Column, list[Column]]:
     """What is made of a line, and of that the columns."""
     schema, beside = asked.columns, asked.texts_beside()
     of_line = StructType([field for field in schema.fields if field.name not in beside])
-    read = parse_lines.reader(of_line, schema.names, asked.layout)(F.col("oo_line")).alias("p")
+    read = parse_lines.reader(of_line, aliases.named(schema.names, dict(asked.aliases)), asked.layout)(F.col("oo_line")).alias("p")
     found = {name: F.col(f"p.{parse_lines.RECORD}.{quoted(name)}") for name in of_line.names} | beside
     refused = F.coalesce("oo_refused", F.col(f"p.{parse_lines.REASON}")).alias("oo_refused")
     more = F.col(f"p.{parse_lines.MORE}").alias("oo_more")

@@ -6,7 +6,7 @@ The expression is a Python function over Arrow arrays, so no parser of the JVM d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -24,9 +24,11 @@ REASON, MORE, RECORD = "reason", "more", "record"
 NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
 
 
-def reader(columns: StructType, known: Sequence[str], layout: str) -> Callable[[Column], Column]:
-    """Return the expression from a line to REASON, MORE (it has fields that are not `known`) and RECORD with the columns."""
-    kinds = json.dumps([(field.name, field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
+def reader(columns: StructType, named: Mapping[str, str], layout: str) -> Callable[[Column], Column]:
+    """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and RECORD with some
+    columns. `named` has the name in the source of each declared column."""
+    known = named.values()
+    kinds = json.dumps([(field.name, named[field.name], field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
     _reader(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
     gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)])
     shape = to_arrow_type(gives, timezone="UTC")
@@ -57,7 +59,7 @@ def _instant(text: str) -> Any:
 @cache
 def _reader(kinds: str, known: tuple[str, ...], layout: str) -> Callable[[str], Row]:
     of = conversions.of_cell if layout == "csv" else conversions.of_type
-    columns = [line_values.Column(name, kind, of(declared)) for name, kind, declared in json.loads(kinds)]
+    columns = [line_values.Column(name, named, kind, of(declared)) for name, named, kind, declared in json.loads(kinds)]
     return line_values.csv_reader(columns) if layout == "csv" else line_values.json_reader(columns, known)
 
 

@@ -38,11 +38,12 @@ FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int6
 class Reader:
     """What a task needs to know to read plain lines: fixed by the declaration and the batch.
 
-    `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
+    `named` has the name in the source of each column. `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
     valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id.
     """
 
     kinds: Mapping[str, str]
+    named: Mapping[str, str]
     beside: Mapping[str, str]
     record_id: tuple[str, ...]
     event_time: str
@@ -79,7 +80,7 @@ class Reader:
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The rows whose lines are plain and valid, and their records."""
         of_line = {name: kind for name, kind in self.kinds.items() if name not in self.beside}
-        plain_ones, columns = plain_lines.read(_unrefused(lines), of_line)
+        plain_ones, columns = plain_lines.read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()})
         rows = np.flatnonzero(plain_ones.to_numpy(zero_copy_only=False))
         found = dict(zip(of_line, columns, strict=True))
         found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
@@ -153,9 +154,9 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
-    named = {name: f"{BESIDE}{name}" for name in beside}
+    gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""
-    return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions, salt)
+    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt)
 
 
 def _unrefused(lines: pa.RecordBatch) -> pa.Array:

@@ -361,8 +361,14 @@ def test_a_driver_in_a_cluster_that_failed_by_the_log_fails_the_task(
 def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there while the driver is submitted, and not longer; what spark-submit would have found is in it too. Executors get the store's keys, not the database's URL."""
+    """It exists only while the driver is submitted; what spark-submit would have found is in it too. Executors get the store's keys,
+    not the database's URL. The driver also gets each variable that the declaration names."""
     in_cluster(world, monkeypatch)
+    declared = world.folder / "declared.py"
+    declared.write_text(NAMES_VARIABLES)
+    named = {"MAIL_URL": "https://mail.example/h00k", "MAIL_KEY": "whsec_c2VjcmV0", "TEST_MYSQL": "mysql://u:sh0p@db/shop"}
+    for name, value in {**named, "ONLYONCE_PIPELINES": str(declared), "UNNAMED": "x"}.items():
+        monkeypatch.setenv(name, value)
     store = {"conn_type": "aws", "login": "AKIAOURS", "password": "store-s3cret", "extra": {"region_name": "eu-central-1"}}
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_STORE", json.dumps(store))
     (world.folder / "spark-defaults.conf").write_text("spark.theirs  1\n")
@@ -384,8 +390,19 @@ def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone
     assert "spark.theirs 1" in text
     of_executors = {line.split(" ")[0].rpartition(".")[2] for line in text.splitlines() if line.startswith("spark.executorEnv.")}
     assert of_executors == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}
-    assert [word for word in (secret, "store-s3cret") if word in " ".join(argv)] == []
+    assert [word for word in (secret, "store-s3cret", *named.values()) if word in " ".join(argv)] == []
+    assert {f"spark.yarn.appMasterEnv.{name} {value}" for name, value in named.items()} <= {*text.splitlines()}
+    assert "UNNAMED" not in text
     assert not Path(path).exists()
+
+
+NAMES_VARIABLES = """
+from dataclasses import replace
+from onlyonce import Webhook
+from tests.support.mysql_shop import PIPELINES as OF_MYSQL
+mails = replace(OF_MYSQL[0].outputs[2], name="mails", sink=Webhook(connection="MAIL_URL", secret="MAIL_KEY"))
+PIPELINES = [replace(OF_MYSQL[0], name="flights", outputs=(*OF_MYSQL[0].outputs, mails))]
+"""
 
 
 def test_a_driver_of_kubernetes_has_its_application_in_its_image(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

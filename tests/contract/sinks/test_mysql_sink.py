@@ -277,6 +277,15 @@ def test_another_platform_does_not_write_under_the_same_name(there: There, new_l
         authorities.adopt(other.database, other.start(there.driver.lineage.split("/")[0], "per_shop"), VARIABLE)
 
 
+def test_no_session_opens_in_a_database_of_another_format(there: There) -> None:
+    """Whoever asks: a run, a drop, the doctor. A task's driver has asked."""
+    there.server.rows(there.name, "UPDATE onlyonce_formats SET format = 'another'")
+    connect.forget_connections()
+
+    with pytest.raises(Refused, match="the sink's database has the format another"), connect.transaction(there.database):
+        pass
+
+
 def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
     """Superseded; and its session is ended while it holds the epoch."""
     there.prepare("n long")

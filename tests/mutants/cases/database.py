@@ -32,6 +32,14 @@ MUTANTS = (
         tests=("tests/contract/database/test_other_format.py::test_no_session_opens_in_a_database_of_another_format",),
     ),
     Mutant(
+        "format-1-mysql-in-any-format",
+        "a session opens in a MySQL sink's database of another format",
+        "onlyonce/database/connect.py",
+        Replace("_refuse_other_format", "formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)",
+                "None if is_mysql else formats.of_session(cursor)"),
+        tests=("tests/contract/sinks/test_mysql_sink.py::test_no_session_opens_in_a_database_of_another_format",),
+    ),
+    Mutant(
         "format-1-command-in-any-format",
         "a command asks neither the home nor the database for its format",
         "onlyonce/cli/shell.py",

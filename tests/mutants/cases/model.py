@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.cases.paths import (
+    ALIASES,
     BATCHES,
     CONVERSIONS,
     DELIVER,
@@ -464,6 +465,34 @@ MUTANTS = (
         "onlyonce/model/values/conversions.py",
         Never("floating", "abs(int(value)) > bound"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-15-any-name",
+        "a column can be declared by a name that no Delta table holds",
+        "onlyonce/declare/sources/aliases.py",
+        Never("_check_name", "found := NOT_IN_A_NAME.search(name)"),
+        tests=(ALIASES + "test_name_that_no_delta_table_holds_is_refused",),
+    ),
+    Mutant(
+        "values-15-erased-by-the-columns-name",
+        "an erasure looks in a line for the column's own name and not for that in the source",
+        "onlyonce/model/operate/erasing.py",
+        Replace("read", "aliases or {}", "{}"),
+        tests=(ALIASES + "test_erasure_finds_a_line_by_the_name_in_the_source",),
+    ),
+    Mutant(
+        "values-16-names-of-letters-only",
+        "a first line of CSV with a space in a name is a record",
+        "onlyonce/scaffold/sample.py",
+        Never("_is_header", "all(column_types.of_csv([name]) == 'string' for name in first)"),
+        tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
+    ),
+    Mutant(
+        "values-16-mark-in-the-name",
+        "the byte-order mark of a file belongs to its first name",
+        "onlyonce/scaffold/sample.py",
+        Replace("_lines", '"utf-8-sig"', '"utf-8"'),
+        tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(
         "values-18-placeholder-as-a-value",

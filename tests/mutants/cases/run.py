@@ -11,6 +11,13 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "format-1-task-in-any-home",
+        "a DAG's task does not ask the home for its format",
+        "onlyonce/airflow/operators/jobs.py",
+        Delete("JobOperator.execute", "formats.check_home()"),
+        tests=("tests/dags/test_dags.py::test_a_task_refuses_a_home_of_another_format",),
+    ),
+    Mutant(
         "kept-as-it-is-written",
         "what a check has found is written in place",
         "onlyonce/check/kept.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Never, Replace
+from tests.mutants.operators import Always, Never, Replace
 
 FOUND = "tests/unit/model/operate/test_model_erasing.py::"
 FORGET = "tests/contract/operate/test_forget.py::"
@@ -36,6 +36,13 @@ MUTANTS = (
         "onlyonce/model/operate/erasing.py",
         Replace("Condition.fits_line", "line_values.json_object(line)", "line_values.DECODER.decode(line)"),
         tests=(f"{FOUND}test_no_line_makes_the_search_fail",),
+    ),
+    Mutant(
+        "security-erasure-4-compressed-state",
+        "the search reads a changelog of Spark's state without decompressing it",
+        "onlyonce/operate/erase/decoders.py",
+        Replace("_lz4_blocks", 'bytes(pa.Codec("lz4_raw").decompress(block, size))', "block"),
+        tests=("tests/unit/operate/test_decoders.py::test_value_is_found_in_each_format[changelog]",),
     ),
     Mutant(
         "security-6-any-dag",
@@ -92,5 +99,57 @@ MUTANTS = (
         "onlyonce/settings/found_file.py",
         Replace("refuse_foreign", "path.stat().st_uid not in (os.geteuid(), 0)", "False"),
         tests=("tests/security/test_found_declarations.py::test_a_found_file_of_another_user_is_not_run[file]",),
+    ),
+    Mutant(
+        "security-9-open-driver",
+        "a local driver's port deserialises what any user of the machine sends",
+        "onlyonce/spark/options.py",
+        Replace("_of_local", '"true"', '"false"'),
+        tests=("tests/security/test_spark_ports.py::test_a_local_driver_asks_for_authentication",),
+        spark=True,
+    ),
+    Mutant(
+        "security-11-secrets-in-env-vars",
+        "a secret in env_vars goes to the command line and to the rendered template",
+        "onlyonce/airflow/operators/cluster_secrets.py",
+        Never("refuse_secrets", "name in named or SECRET.search(name)"),
+        tests=("tests/security/test_cluster_secrets.py::test_a_secret_in_env_vars_is_refused[TEST_MYSQL]",),
+    ),
+    Mutant(
+        "security-11-named-variables-stay",
+        "a driver in YARN does not get the variables that its declaration names",
+        "onlyonce/airflow/operators/cluster_secrets.py",
+        Always("named_secrets", 'not master.startswith("yarn")'),
+        tests=(
+            "tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",
+        ),
+    ),
+    Mutant(
+        "security-11-their-redaction",
+        "a team's own redaction replaces ours",
+        "onlyonce/spark/redaction.py",
+        Replace("merged", 'f"(?:{theirs})|{OURS}"', "theirs"),
+        tests=("tests/unit/test_spark_options.py::test_variables_are_redacted_with_what_the_team_redacts[(?i)iban|card]",),
+    ),
+    Mutant(
+        "security-14-escapes-of-records",
+        "a console prints the control characters of records",
+        "onlyonce/tables.py",
+        Always("Visible.render", "segment.control"),
+        tests=("tests/security/test_hostile_records.py::test_no_control_character_reaches_a_terminal[line]",),
+    ),
+    Mutant(
+        "security-14-escapes-in-errors",
+        "an error holds the control characters of what it quotes",
+        "onlyonce/model/errors.py",
+        Replace("OnlyonceError.__init__", "self.what = visible(what)", "self.what = what"),
+        tests=("tests/security/test_hostile_records.py::test_an_error_holds_no_control_character",),
+    ),
+    Mutant(
+        "security-14-password-each-time",
+        "each start prints the password of Airflow's page",
+        "onlyonce/local/platform.py",
+        Always("Login.__str__", "self.new"),
+        tests=("tests/security/test_hostile_records.py::test_the_password_is_printed_once",),
     ),
 )

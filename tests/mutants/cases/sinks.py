@@ -606,8 +606,8 @@ MUTANTS = (
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),
-        Replace("DeltaWriter._put", "changing.change(self.path, commit, plan, replayed=replayed)", """
-            changing.change(self.path, commit, plan, replayed=replayed)
+        Replace("DeltaWriter._put", "changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)", """
+            changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),

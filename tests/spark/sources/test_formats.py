@@ -42,7 +42,7 @@ CSV: dict[str, str | None] = {
 
 def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any], int]:
     """The records of all that is in a folder, and how many there must be."""
-    header = ",".join(pipeline.columns()) if pipeline.source.header else None
+    header = list(pipeline.named().values()) if pipeline.source.header else None
     files = list(new_files(inbox, {}, header))
     lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
     return records_of(spark, lines, pipeline, NOW), count

@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Files
 from onlyonce.session import schemas
+from onlyonce.sources import discovery
+from onlyonce.sources.files import source_files
+from onlyonce.sources.files.listing import new_files
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import coercion
 from tests.support.arrivals import records_of
@@ -105,3 +111,25 @@ def test_a_date_or_time_of_a_column_has_a_year_of_four_digits(spark: SparkSessio
     pipeline = replace(SHOP, schema="id string, at timestamp, paid timestamp, day date", source=Files(format="parquet"))
     found = sorted((str(row.oo_reason), row.id) for row in records_of(spark, Lines([], rows), pipeline, NOW))
     assert [(reason.split(":")[0], known) for reason, known in found] == [("None", "0"), ("column day is no date", None), ("column paid is no timestamp", None)]
+
+
+def test_a_column_has_another_name_in_the_source(spark: SparkSession, tmp_path: Path) -> None:
+    """In lines that the fast path reads and in others, below a header of CSV, in files of columns; what has the column's own name there is unknown."""
+    schema, aliases, noon = "id string, at timestamp, total double", {"id": "Order No.", "total": "x=1, (net) [EUR]"}, datetime(2026, 3, 1, 12, tzinfo=UTC)
+    total = aliases["total"]
+    lines = [f'{{"Order No.":"{number}","at":"2026-03-01T12:00:00Z","{total}":{number}.5}}' for number in range(20)]
+    lines += [f'{{"Order No.":"2\\u0030","at":"2026-03-01T12:00:00Z","{total}":20.5}}', lines[0].replace("No.", "No").replace('"0"', '"x"'), lines[1].replace("Order No.", "id")]
+    found = records(spark, lines, schema=schema, aliases=aliases)
+    assert {(row.id, row.total, row.oo_unknown) for row in found if not row.oo_reason} == {(str(number), number + 0.5, None) for number in range(21)}
+    assert [row.oo_reason for row in found if row.oo_reason] == ["the record id column id is missing or null"] * 2
+    (tmp_path / "a.csv").write_text(f'Order No.,at,"{total}"\n7,2026-03-01T12:00:00Z,1.5\n')
+    parquet.write_table(pa.table({"Order No.": ["7"], "at": [noon], total: [1.5], "total": [2.5]}), tmp_path / "a.parquet")
+    for source in (Files(format="csv", header=True), Files(format="parquet")):
+        declared = replace(SHOP, schema=schema, aliases=aliases, source=source)
+        folder = tmp_path / source.format
+        folder.mkdir()
+        (tmp_path / f"a.{source.format}").rename(folder / f"a.{source.format}")
+        files = list(new_files(folder, {}, *discovery.first_line_and_counter(declared)))
+        read, count = source_files.lines(spark, declared, files, source_files.unreadable(declared, files))
+        assert [(row.id, row.total, row.oo_reason, row.oo_unknown) for row in records_of(spark, read, declared, NOW)] == [("7", 1.5, None, "total" if source.format == "parquet" else None)]
+        assert count == 1

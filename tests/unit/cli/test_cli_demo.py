@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -23,12 +24,12 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     monkeypatch.setattr(platform, "down", lambda out: calls.append("down"))
     monkeypatch.setattr(platform, "is_up", lambda: True)
-    monkeypatch.setattr(platform, "login", lambda: Login("http://there", "admin", "secret"))
+    monkeypatch.setattr(platform, "login", lambda: Login("http://there", "admin", "secret", Path("passwords")))
     return calls
 
 
 def happens(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None, at: str = "_show_all") -> None:
-    def act(_: object) -> None:
+    def act(*_: object) -> None:
         if error:
             raise error
 

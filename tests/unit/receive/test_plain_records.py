@@ -30,7 +30,7 @@ ROWS = pa.schema(
 
 def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> plain_records.Reader:
     """Of the columns id, at and amount."""
-    return plain_records.Reader(KINDS, beside, record_id, "at", BOUND, partitions)
+    return plain_records.Reader(KINDS, dict(zip(KINDS, KINDS, strict=True)), beside, record_id, "at", BOUND, partitions)
 
 
 def lines(*values: str | None, reasons: dict[int, str] | None = None, first: int = 0) -> pa.RecordBatch:

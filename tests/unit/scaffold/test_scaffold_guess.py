@@ -14,7 +14,7 @@ from onlyonce.scaffold.sample import Sample
 
 
 def sample(columns: dict[str, str], *rows: tuple[Any, ...]) -> Sample:
-    return Sample("sales.jsonl", "json", False, columns, [dict(zip(columns, row, strict=True)) for row in rows])
+    return Sample("sales.jsonl", "json", False, columns, [dict(zip(columns, row, strict=True)) for row in rows], {})
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_a_header_is_no_record_and_must_name_the_declared_columns(
     """Other names, another order or none: the file is refused as a whole, and says what it has."""
     (inbox / "a.csv").write_bytes(content)
 
-    [file] = new_files(inbox, {}, "id,at")
+    [file] = new_files(inbox, {}, ["id", "at"])
 
     assert file.lines == lines
     assert (refusal in str(file.refusal)) if refusal else file.refusal is None
@@ -253,7 +253,7 @@ def test_a_first_line_of_any_length_is_a_header_or_refused(inbox: Path, field: i
     (inbox / "a.csv").write_text(f"{quote}{'x' * field}{quote},at\n1,2\n")
     (inbox / "b.csv").write_text("id,at\n1,2\n")
 
-    long, good = new_files(inbox, {}, "id,at")
+    long, good = new_files(inbox, {}, ["id", "at"])
 
     assert "and not the header 'id,at'" in str(long.refusal)
     assert (good.lines, good.refusal) == (1, None)

@@ -7,7 +7,7 @@ import pytest
 from onlyonce.model.values import conversions, line_values
 from onlyonce.model.values.line_values import Column
 
-COLUMNS = [Column("id", "string", conversions.string), Column("n", "int", conversions.whole("int"))]
+COLUMNS = [Column("id", "id", "string", conversions.string), Column("n", "n", "int", conversions.whole("int"))]
 JSON = line_values.json_reader(COLUMNS, ["id", "n"])
 CSV = line_values.csv_reader(COLUMNS)
 A, B = '{"id":"one"}', '{"id":"two"}'

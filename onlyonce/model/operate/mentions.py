@@ -1,0 +1,117 @@
+"""Decide whether a decoded part of a file or table mentions what an erasure means. Pure.
+
+A part is a row (values by column), a string (a line of a log, a payload) or bytes (state of Spark). It mentions a condition if it has all its values.
+In a string a value counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if the column's name is there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote, unquote_plus
+
+from onlyonce.model.operate.erasing import Condition, unescaped
+
+LONG = 4
+ESCAPES = ("\\", "%", "+", '""')
+"""A string without any of these has a value as it is."""
+TIMES = 3
+"""So often a string is unescaped: JSON in JSON in the URL of an access log."""
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """The test of one condition."""
+
+    condition: Condition
+
+    @property
+    def longest_string(self) -> str:
+        """Return the longest value of a string column; empty if there is none."""
+        return max((value for name, value in self.condition.values.items() if self.condition.kinds[name] == "string"), key=len, default="")
+
+    def in_row(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has all values, each in its own column if there is one, else in any column."""
+        return all(self._in_columns(name, row) for name in self.condition.values)
+
+    def in_string(self, string: str) -> bool:
+        """Return whether a string has all values in one of its spellings."""
+        return any(all(self._in(name, one) for name in self.condition.values) for one in spellings(string))
+
+    def in_bytes(self, content: bytes) -> bool:
+        """Return whether bytes have all values, strings in UTF-8 and numbers in 8 bytes, as rows of Spark have them."""
+        return all(any(one in content for one in each) for each in self._encoded)
+
+    def _in_columns(self, name: str, row: Mapping[str, Any]) -> bool:
+        if name in row:
+            return self.condition.is_value(name, row[name])
+        if self.condition.kinds[name] != "string":
+            return False  # a number that any column may have
+        return any(self._in_cell(name, cell) for cell in row.values())
+
+    def _in_cell(self, name: str, cell: Any) -> bool:
+        """A cell of another column: the value itself, or a string, list or structure that has it."""
+        if isinstance(cell, Mapping):
+            return self._in_columns(name, cell)
+        if isinstance(cell, list | tuple):
+            return any(self._in_cell(name, one) for one in cell)
+        if isinstance(cell, bytes):
+            cell = cell.decode("utf-8", "replace")
+        return isinstance(cell, str) and (cell == self.condition.values[name] or any(self._in(name, one) for one in spellings(cell)))
+
+    def _in(self, name: str, string: str) -> bool:
+        value = self.condition.values[name]
+        if (len(value) < LONG or self.condition.kinds[name] != "string") and name not in string:
+            return False
+        return value in string and any(_alone(string, value, at) for at in _all(value, string))
+
+    @cached_property
+    def _encoded(self) -> list[list[bytes]]:
+        return [self._bytes(name, value) for name, value in self.condition.values.items()]
+
+    def _bytes(self, name: str, value: str) -> list[bytes]:
+        if self.condition.kinds[name] == "string":
+            return [value.encode()]
+        number = int(value)
+        return [number.to_bytes(8, order, signed=True) for order in ("little", "big")] if -(2**63) <= number < 2**63 else []
+
+
+def spellings(string: str) -> Iterator[str]:
+    """Yield a string as it is, and with its escapes undone: of JSON, of a URL, of CSV; each several times, one within the other."""
+    yield string
+    seen, waiting = {string}, [string]
+    for _ in range(TIMES):
+        waiting = [one for each in waiting for one in _undone(each) if one not in seen]
+        for one in waiting:
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def _undone(string: str) -> Iterator[str]:
+    if "\\" in string:
+        yield unescaped(string)
+    if "%" in string or "+" in string:
+        yield unquote(string)
+        yield unquote_plus(string)
+    if '""' in string:
+        yield string.replace('""', '"')
+
+
+def _all(value: str, string: str) -> Iterator[int]:
+    at = string.find(value)
+    while at >= 0:
+        yield at
+        at = string.find(value, at + 1)
+
+
+def _alone(string: str, value: str, at: int) -> bool:
+    """Return whether a value is no part of a longer word."""
+    before, after = string[at - 1 : at], string[at + len(value) : at + len(value) + 1]
+    return not (_word(before) and _word(value[:1])) and not (_word(after) and _word(value[-1:]))
+
+
+def _word(character: str) -> bool:
+    return character.isalnum() or character == "_"

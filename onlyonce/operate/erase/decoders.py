@@ -1,0 +1,133 @@
+"""Decode each format in which a value may be stored, and count the parts of it that mention a condition.
+
+| format                                           | how it is known      | part                                             |
+|--------------------------------------------------|----------------------|--------------------------------------------------|
+| Parquet                                          | `PAR1`               | a row, so also what its footer says of the rows    |
+| Avro                                             | `Obj\\x01`            | a record                                         |
+| Spark's state: changelog, delta, snapshot        | `LZ4Block`, Zstandard | the decompressed file                            |
+| a snapshot of RocksDB                            | zip                  | each file of it                                  |
+| a table of RocksDB                               | its footer           | an entry                                         |
+| gzip, bzip2, Zstandard                           | their first bytes    | what is in it, decoded again                     |
+| Delta's log, JSON, CSV, logs, and any other text | UTF-8                | a line, with JSON's, CSV's and a URL's escapes undone |
+| anything else                                    |                      | the bytes                                        |
+
+Errors: NotDecoded for a format that no decoder reads. A damaged file is searched as bytes. No file is changed.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from onlyonce.model.operate.mentions import ESCAPES, Mentions
+from onlyonce.storage import state_tables
+from onlyonce.storage.state_tables import NotDecoded
+
+LZ4_BLOCK = b"LZ4Block"
+"""How lz4-java's LZ4BlockOutputStream begins each block."""
+LZ4_HEADER = 21
+LZ4_STORED = 0x10
+DAMAGE = (ValueError, IndexError, EOFError, OSError, zlib.error, zipfile.BadZipFile, pa.ArrowException, OverflowError)
+Decoder = Callable[[bytes, Mentions], int]
+
+
+def count(content: bytes, mentions: Mentions) -> int:
+    """Return how many parts mention the condition. Raise NotDecoded for a format that no decoder reads."""
+    decoder = next((decoder for begins, decoder in FORMATS if content.startswith(begins)), None)
+    decoder = decoder or (_state_table if state_tables.is_table(content) else _text)
+    try:
+        return decoder(content, mentions)
+    except DAMAGE:
+        return _opaque(content, mentions)
+
+
+def _parquet(content: bytes, mentions: Mentions) -> int:
+    parts = parquet.ParquetFile(pa.BufferReader(content)).iter_batches()
+    return sum(mentions.in_row(row) for part in parts for row in _possible(part, mentions).to_pylist())
+
+
+def _possible(part: pa.RecordBatch, mentions: Mentions) -> pa.RecordBatch:
+    """Return the rows of which a string column may have the longest value. Most rows go by Arrow, without Python."""
+    if not (value := mentions.longest_string):
+        return part
+    either = pa.repeat(pa.scalar(False), part.num_rows)
+    for column in part.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            for sought in (value, *ESCAPES):
+                either = pc.or_(either, pc.fill_null(pc.match_substring(column, sought), False))
+        elif not (pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)):
+            return part
+    return part.filter(either)
+
+
+def _avro(content: bytes, mentions: Mentions) -> int:
+    try:
+        import fastavro
+    except ImportError:
+        raise NotDecoded("Avro, without fastavro") from None
+    return sum(mentions.in_row(one if isinstance(one, dict) else {"": one}) for one in fastavro.reader(io.BytesIO(content)))
+
+
+def _lz4_blocks(content: bytes, mentions: Mentions) -> int:
+    found, at = bytearray(), 0
+    while content[at : at + len(LZ4_BLOCK)] == LZ4_BLOCK:
+        token = content[at + 8]
+        stored, size = (int.from_bytes(content[at + begin : at + begin + 4], "little") for begin in (9, 13))
+        at += LZ4_HEADER
+        block = content[at : at + stored]
+        found += block if token & 0xF0 == LZ4_STORED or not size else bytes(pa.Codec("lz4_raw").decompress(block, size))
+        at += stored
+    return count(bytes(found), mentions)
+
+
+def _zip(content: bytes, mentions: Mentions) -> int:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return sum(count(archive.read(name), mentions) for name in archive.namelist())
+
+
+def _state_table(content: bytes, mentions: Mentions) -> int:
+    # A key and its value are one row of the state: some values may be in the one, the others in the other.
+    return sum(mentions.in_bytes(key + b"\0" + value) for key, value in state_tables.entries(content)) or _opaque(content, mentions)
+
+
+def _zstandard(content: bytes, mentions: Mentions) -> int:
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+        return count(stream.read(), mentions)
+
+
+def _text(content: bytes, mentions: Mentions) -> int:
+    try:
+        string = content.decode()
+    except UnicodeDecodeError:
+        lines = sum(mentions.in_string(line.decode("utf-8", "replace")) for line in content.split(b"\n"))
+        return lines or _opaque(content, mentions)
+    if "\0" in string:
+        return _opaque(content, mentions)
+    return sum(mentions.in_string(line) for line in string.split("\n"))
+
+
+def _opaque(content: bytes, mentions: Mentions) -> int:
+    return int(mentions.in_bytes(content))
+
+
+def _unread(name: str) -> Decoder:
+    def decoder(content: bytes, mentions: Mentions) -> int:
+        raise NotDecoded(name)
+
+    return decoder
+
+
+FORMATS: tuple[tuple[bytes, Decoder], ...] = (
+    (b"PAR1", _parquet), (b"Obj\x01", _avro), (LZ4_BLOCK, _lz4_blocks), (b"PK\x03\x04", _zip), (b"\x28\xb5\x2f\xfd", _zstandard),
+    (b"\x1f\x8b", lambda content, mentions: count(gzip.decompress(content), mentions)),
+    (b"BZh", lambda content, mentions: count(bz2.decompress(content), mentions)),
+    (b"\x04\x22\x4d\x18", _unread("an LZ4 frame")), (b"\x82SNAPPY\0", _unread("Snappy")), (b"ZV\x01", _unread("LZF")), (b"ORC", _unread("ORC")),
+)  # fmt: skip
