@@ -168,7 +168,7 @@ MUTANTS = (
             self._query.copy.planned(batch_id)
             return
         """),
-        tests=("tests/storage/test_run_on_s3.py::test_kills_do_not_show_in_what_is_in_the_store[committed]",),
+        tests=("tests/storage/test_run_on_s3.py::test_a_kill_does_not_show_in_what_is_in_the_store",),
         spark=True,
     ),
     Mutant(
