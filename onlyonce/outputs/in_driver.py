@@ -78,7 +78,8 @@ def written(
 
 
 def _content(plain: DataFrame, rows: pa.Table) -> Content:
-    tally = content_hash.Tally(HASH, {field.name: field.name for field in content_hash.float_fields(plain.schema)})
+    written = {name: name for name in content_hash.floats(plain.schema) if name in rows.column_names}
+    tally = content_hash.Tally(HASH, written | content_hash.names_of(rows.column_names))
     for part in rows.to_batches():
         tally.add(part)
     return tally.content()

@@ -134,14 +134,16 @@ class DeltaWriter:
         self._check_table(self._now().table)
         table = self._now().table
         there = delta_rows.schema(table)
-        stored = delta_rows.as_stored(_dated(rows.withColumn(HASH, content_hash.row_hash(rows.schema))), there)
+        carried = content_hash.carried(rows.schema, rows.columns)
+        stored = delta_rows.as_stored(_dated(rows.select("*", content_hash.row_hash(rows.schema).alias(HASH), *carried)), there)
         if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
             return None
         return delta_files.placed(stored, table.metadata().partition_columns)
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The same witness and commit, with files that the driver writes."""
-        self._witnessed(batch, content, lambda commit: delta_append.append_few(rows.drop_columns([HASH]), self._now(), commit, replayed=batch.replayed, form=self._form))
+        plain = rows.drop_columns([HASH, *content_hash.names_of(rows.column_names)])
+        self._witnessed(batch, content, lambda commit: delta_append.append_few(plain, self._now(), commit, replayed=batch.replayed, form=self._form))
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""

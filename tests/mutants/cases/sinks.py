@@ -291,6 +291,14 @@ MUTANTS = (
         tests=(CONTENT + "test_a_row_has_the_hash_that_earlier_versions_have_given_it",),
     ),
     Mutant(
+        "outputs-1-nested-unseen",
+        "floats inside nested columns are not compared",
+        "onlyonce/sinks/content_hash.py",
+        Replace("floats", "found |= {quoted(field.name) + path: inside(column) for path, inside in _inside(field.dataType)}", "pass"),
+        tests=(CONTENT + "test_floats_inside_nested_columns_are_compared",),
+        spark=True,
+    ),
+    Mutant(
         "half-a-hash",
         "a part of each hash is not added up",
         "onlyonce/sinks/content_hash.py",

@@ -537,6 +537,22 @@ MUTANTS = (
         tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
     ),
     Mutant(
+        "values-17-counted-again-as-it-is-now",
+        "what was compacted away since it was read has no place in the count of a batch",
+        "onlyonce/sources/kafka/ranges.py",
+        Never("Ranges.lines", "now < fated < offsets and self._compacted()"),
+        tests=("tests/spark/sources/test_kafka_source.py::test_message_compacted_after_it_was_read_is_no_loss",),
+        spark=True,
+    ),
+    Mutant(
+        "values-17-units-stay",
+        "a replay of a batch of a compacted topic is compared with units that hold other messages",
+        "onlyonce/receive/batch_files.py",
+        Never("written", "batch.replayed and not batch.without_catalog and lines.shrinks()"),
+        tests=("tests/spark/sources/test_kafka.py::test_batch_goes_on_after_one_of_its_messages_was_compacted",),
+        spark=True,
+    ),
+    Mutant(
         "values-20-time-moves-back",
         "the ingestion time of a turn is compared with the last turn before the poll only",
         "onlyonce/sources/several.py",

@@ -14,7 +14,6 @@ from tests.spark.sinks.conformance import values
 from tests.spark.sinks.conformance.stage import Kept, Team
 
 NUL = "nul \0."
-psycopg2.extras.register_default_jsonb(globally=False, loads=values.parsed)
 
 
 COLUMNS = "id text NOT NULL, n bigint"
