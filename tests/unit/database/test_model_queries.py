@@ -14,7 +14,9 @@ from onlyonce.database.statements import queries
 
 FOLDER = Path(__file__).parents[3] / "sql"
 CODE = [FOLDER.parent / name for name in ("onlyonce", "jobs")]
-FILES = sorted(path.stem for path in FOLDER.glob("*.sql") if path.stem != "inspect")
+SCRIPTS = {"inspect", "own_server"}
+"""Run as they are, by whoever sets a database up: they are no queries."""
+FILES = sorted({path.stem for path in FOLDER.glob("*.sql")} - SCRIPTS)
 ASKING = {"ask": 1, "do": 1, "do_many": 1, "do_rows": 1, "copy": 1, "ask_binary": 1}
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
