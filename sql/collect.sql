@@ -171,6 +171,14 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.source_to ? 'batch_no' AND (b.source_to->>'batch_no')::bigint = ANY (CAST(:numbers AS bigint[]))
 ORDER BY batch_no, l.life, b.batch_id
 
+-- committed_source_cuts --
+-- The same of one of several sources, whose registry has numbers of its own.
+SELECT DISTINCT ON (batch_no) CAST(b.source_to->>'source_batch_no' AS bigint) AS batch_no, b.facts
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to->>'source' = :source
+  AND (b.source_to->>'source_batch_no')::bigint = ANY (CAST(:numbers AS bigint[]))
+ORDER BY batch_no, l.life, b.batch_id
+
 -- runs --
 -- The instances of some pipelines, and whether all lineages of each have ended.
 SELECT p.instance, p.pipeline, coalesce(bool_and(l.state = 'closed') FILTER (WHERE l.kind = 'stream'), false) AS ended

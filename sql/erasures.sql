@@ -66,3 +66,22 @@ WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' 
 UNION ALL
 SELECT f.instance, f.output, f.lineage, max(f.batch_id) FROM onlyonce_private.backfills f
 WHERE f.instance = :instance AND f.state = 'committed' GROUP BY 1, 2, 3
+
+-- tables --
+-- The tables of a schema. The id catalog has hashes only.
+SELECT c.relname AS name FROM pg_class c
+WHERE c.relnamespace = to_regnamespace(quote_ident(:schema)) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+  AND c.relname <> 'catalog_chunks' ORDER BY 1
+
+-- searched_columns --
+-- Columns that may have strings: strings, arrays, JSON and structures; and those of some names.
+SELECT a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+WHERE c.relnamespace = to_regnamespace(quote_ident(:schema)) AND c.relname = :table AND a.attnum > 0 AND NOT a.attisdropped
+  AND (t.typcategory IN ('S', 'A', 'C', 'E') OR t.typname IN ('json', 'jsonb', 'xml', 'hstore') OR a.attname = ANY (:asked))
+ORDER BY a.attnum
+
+-- rewrite_outbox --
+VACUUM (FULL, VERBOSE) onlyonce_private.outbox
+
+-- rewrite_rejected --
+VACUUM (FULL, VERBOSE) onlyonce_private.rejected

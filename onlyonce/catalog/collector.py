@@ -65,10 +65,13 @@ def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
     return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
 
 
-def committed_cuts(connection: Connection, instance: str, numbers: list[int]) -> dict[int, dict[str, str]]:
+def committed_cuts(connection: Connection, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
     """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each with the files
-    that it could not read."""
-    rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers)
+    that it could not read. `source`: of which of several sources."""
+    if source is None:
+        rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers)
+    else:
+        rows = ask(connection, "collect", "committed_source_cuts", instance=instance, numbers=numbers, source=source)
     return {row.batch_no: row.facts for row in rows}
 
 

@@ -39,9 +39,10 @@ class Entry:
     passed_by: bool
 
 
-def entries(connection: Connection, instance: str, there: Collection[Location]) -> list[Entry]:
-    """The registry's entries of these files; one that was replaced or registered by a later life has several."""
-    table = settings.data_location(instance) / "files"
+def entries(connection: Connection, instance: str, there: Collection[Location], source: str | None = None) -> list[Entry]:
+    """The registry's entries of these files; one that was replaced or registered by a later life has several. `source`: which of several sources reads them."""
+    data = settings.data_location(instance)
+    table = (data / "sources" / source if source else data) / "files"
     if not there or not log_entries.any_in(table):
         return []
     moved, wanted = moved_inboxes.of(instance.partition("@")[0]), {str(path) for path in there}
@@ -51,7 +52,7 @@ def entries(connection: Connection, instance: str, there: Collection[Location]) 
     )
     columns = ["path", "size", "modified_ns", "batch_no", "refusal"]
     rows = event_rows.dataset(table).filter(named).to_table(columns=columns).to_pylist()
-    committed = collector.committed_cuts(connection, instance, sorted({row["batch_no"] for row in rows}))
+    committed = collector.committed_cuts(connection, instance, sorted({row["batch_no"] for row in rows}), source)
     found = []
     for row in rows:
         unreadable = committed.get(row["batch_no"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.outputs.output import Output
 from onlyonce.declare.outputs.stateful import ANEW, check_anew
 from onlyonce.model.errors import Refused
 
@@ -32,3 +33,13 @@ def asked(instance: str, query: str, start: Start) -> Start:
         return start
     check_anew(f"{instance}/{query}", root)
     return (start or {}) | {"version": 0, ANEW: True}
+
+
+def is_possible(root: Output) -> bool:
+    """Return whether a new life of an output writes no row twice."""
+    try:
+        if root.stateful:
+            check_anew(root.name, root)
+    except Refused:
+        return False
+    return root.join is None

@@ -157,3 +157,21 @@ def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
         chunks.replace_ids(connection, instance, key, packed.pack(rest), bloom.make(rest))
         range_filters.forget(connection, instance, row.bucket)
     return forgotten
+
+
+OWN_SCHEMAS = ("onlyonce_private", "onlyonce")
+
+
+def tables(connection: Connection, schema: str) -> list[str]:
+    """The tables of a schema; of one that is partitioned not its parts."""
+    return [row.name for row in ask(connection, "erasures", "tables", schema=schema)]
+
+
+def searched_columns(connection: Connection, schema: str, table: str, asked: list[str]) -> list[str]:
+    """The columns of a table that may have strings, and those with the names that are asked for; none if there is no such table."""
+    return [row.name for row in ask(connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)]
+
+
+def rewrite(connection: Connection, table: str) -> None:
+    """Write a table from which an erasure deletes rows into new files. Not within a transaction."""
+    do(connection, "erasures", f"rewrite_{table}")

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from onlyonce.model.operate.mentions import ESCAPES, Mentions
+from onlyonce.model.operate.mentions import ESCAPES, LONG, Mentions
 from onlyonce.storage import state_tables
 from onlyonce.storage.state_tables import NotDecoded
 
@@ -85,7 +85,7 @@ def _lz4_blocks(content: bytes, mentions: Mentions) -> int:
         block = content[at : at + stored]
         found += block if token & 0xF0 == LZ4_STORED or not size else bytes(pa.Codec("lz4_raw").decompress(block, size))
         at += stored
-    return count(bytes(found), mentions)
+    return count(bytes(found), mentions) or int(mentions.in_bytes(bytes(found)))
 
 
 def _zip(content: bytes, mentions: Mentions) -> int:
@@ -115,7 +115,8 @@ def _text(content: bytes, mentions: Mentions) -> int:
 
 
 def _opaque(content: bytes, mentions: Mentions) -> int:
-    return int(mentions.in_bytes(content))
+    """A few bytes are in any file by chance, so short values are looked for in state only."""
+    return int(len(mentions.longest_string) >= LONG and mentions.in_bytes(content))
 
 
 def _unread(name: str) -> Decoder:

@@ -36,17 +36,22 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexpected
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
-from onlyonce.operate.erase import in_use, input_files, input_objects, records, windows
+from onlyonce.operate.erase import in_use, input_files, input_objects, leftovers, records, search, stored_rows, windows
 from onlyonce.operate.erase.in_use import Found
+from onlyonce.operate.erase.search import Place
 from onlyonce.storage import delta, stores
 
 WITHOUT_LINE = "their lines are in files that were deleted, moved or compressed; look for them there"
 OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
 
+
+REWRITTEN = ("outbox", "rejected")
+"""The tables of the platform from which an erasure deletes rows."""
 
 WITHOUT = "records without a line"
 FAILED = "outputs not computed again"
@@ -63,31 +68,34 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))
     found = _look(database, pipeline, condition)
+    mentions = Mentions(condition)
     if begun is None:
         in_use.refuse(database, pipeline, found)
-        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
-        if not (asked.yes and not asked.dry_run) or not _any(found):
-            return _outlook(pipeline, condition, found, todo)
+        leftovers.refuse(database, pipeline, mentions)
+        todo = run(database, lambda conn: _meant(conn, pipeline, condition, found, ids=asked.ids))
+        places = search.everything(database, pipeline, mentions)
+        if not (asked.yes and not asked.dry_run) or not (_any(found) or places):
+            return _outlook(pipeline, condition, found, todo, places)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
         begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
     passing("forget-after-begin")
-    failed = _erase(database, pipeline, condition, begun, found, asked)
-    return _receipt(database, pipeline, condition, begun, asked.run_id, failed)
+    failed, left = _erase(database, pipeline, condition, begun, found, asked)
+    return _receipt(database, pipeline, condition, replace(begun, left=[*left, *begun.left]), asked.run_id, failed)
 
 
 def _begin(
     connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
 ) -> Erasure:
     """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids))
+    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, condition, found, ids=ids))
     rejections.forget_ids(connection, pipeline.name, found.records.ids)
     return begun
 
 
 def _erase(
     database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, found: Found, asked: Namespace
-) -> list[Failed]:
-    """Erase, and return the outputs that could not be computed again. Each step finds by itself what is left of it, so it may be killed and run again."""
+) -> tuple[list[Failed], list[str]]:
+    """Erase, and return the outputs that could not be computed again, and what is left. Each step finds by itself what is left of it, so it may be killed and run again."""
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
     records.remove(database, instance, path, pipeline, condition, erasure)
@@ -110,11 +118,18 @@ def _erase(
         _staged(database, instance)
     for one in failed:
         run(database, lambda conn: backfills.give_up(conn, instance, one.output))  # noqa: B023 - it is called here
-        run(database, lambda conn: erasures.leave(conn, instance, erasure.number, one.left(pipeline)))  # noqa: B023
+    mentions = Mentions(condition)
+    leftovers.remove(database, pipeline, mentions)
+    stored_rows.rewrite(database, REWRITTEN)
+    passing("forget-after-leftovers")
+    places = search.everything(database, pipeline, mentions)
+    left = [*(one.left(pipeline) for one in failed), *(place.left(pipeline) for place in places)]
+    for what in left:
+        run(database, lambda conn: erasures.leave(conn, instance, erasure.number, what))  # noqa: B023
     passing("forget-before-end")
     version = delta.latest(path)
     run(database, lambda conn: erasures.end(conn, instance, erasure, version))
-    return failed
+    return failed, left
 
 
 def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found:
@@ -126,11 +141,11 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
     )
 
 
-def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
+def _meant(connection: Connection, pipeline: Pipeline, condition: Condition, found: Found, *, ids: bool) -> Erasure:
     upto = windows.upto(connection, pipeline, found.records)
     spans = windows.again(connection, pipeline, found.records.times)
     others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
-    left = [*windows.left(pipeline), *input_files.left(pipeline), *input_objects.left(found.objects), *others, OTHERS]
+    left = [*windows.left(pipeline), *input_files.left(pipeline, condition), *input_objects.left(found.objects), *others, OTHERS]
     missing = found.records_without_line if input_files.in_folders(pipeline) else 0
     if missing:
         left.insert(0, f"{missing} of the records have no line that was found in the input files: {WITHOUT_LINE}")
@@ -198,15 +213,16 @@ def _events(pipeline: Pipeline) -> Location:
     return settings.data_location(pipeline.name) / "events"
 
 
-def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure) -> Report:
+def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place]) -> Report:
     """What would be done."""
     facts = {
         "pipeline": pipeline.name, "by columns": ", ".join(condition.columns),
         **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")}, "lines of input files": found.lines,
         "rows of the outbox": len(found.outbox), "windows": sum(len(some) for some in todo.spans.values()), WITHOUT: todo.without_line, **_ids(todo),
     }  # fmt: skip
-    what = "would be forgotten (add --yes)" if _any(found) else "to forget: there are none"
-    return Report(f"{pipeline.name}: records {what}", "dry run", facts, _stays(todo))
+    what = "would be forgotten (add --yes)" if _any(found) or places else "to forget: there are none"
+    where = {"places with these values": [{"place": place.at, "parts": place.parts, "format": place.unread} for place in places]} if places else {}
+    return Report(f"{pipeline.name}: records {what}", "dry run", facts, where | _stays(todo))
 
 
 def _receipt(
@@ -215,7 +231,6 @@ def _receipt(
     """What the log says that was done, and what came meanwhile."""
     [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=done.number))
     warnings = [f"output {one.output} could not be computed again: {one.error.what}" for one in failed]
-    done = replace(done, left=[*(one.left(pipeline) for one in failed), *done.left])
     if _any(_look(database, pipeline, condition)):
         warnings.append(
             "more of these records came meanwhile, or are in batches that are still in use: run the same command again"

@@ -10,7 +10,9 @@ from typing import Any
 
 from onlyonce.commitlog.operate import erasures
 from onlyonce.database.connect import Database, run
-from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.storage.location import Location, Url
 from onlyonce.operate import taken_in
@@ -36,9 +38,10 @@ class Found:
     @property
     def records_without_line(self) -> int:
         """How many records of `events` have no line among the lines found. A copy in the archive is not counted twice."""
-        by_name: dict[str, int] = {}
+        by_name: dict[tuple[str, str], int] = {}
         for one in self.files:
-            by_name[one.path.name] = max(by_name.get(one.path.name, 0), len(one.places))
+            name = (one.source, one.path.name)
+            by_name[name] = max(by_name.get(name, 0), len(one.places))
         return max(0, sum(self.records.fates.values()) - sum(by_name.values()))
 
 
@@ -64,14 +67,24 @@ def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
 
 def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[Location]:
     """Files and objects with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
-    if isinstance(pipeline.source, Kafka) or not (found.files or found.objects):
-        return []
-    inbox = input_files.inbox_of(pipeline)
-    there: list[Location] = [*(one.path for one in found.files if inbox in one.path.parents), *found.objects]
-    known = [_taken_in(database, name, there) for name in (pipeline.name, *input_files.sharing(pipeline))]
-    return [path for path in there if any(str(path) not in one for one in known)]
+    everything: list[Location] = [*(one.path for one in found.files), *found.objects]
+    declared = declarations.load()
+    readers = [source for name in (pipeline.name, *input_files.sharing(pipeline)) for source in inputs.each(declared.get(name, pipeline))]
+    new: set[Location] = set()
+    for reader in readers:
+        inbox = inputs.folder(reader)
+        there = [at for at in everything if inbox and is_below(at, inbox)]
+        known = _taken_in(database, reader, there)
+        new |= {at for at in there if str(at) not in known}
+    return sorted(new, key=str)
 
 
-def _taken_in(database: Database, name: str, there: list[Location]) -> set[str]:
-    found = run(database, lambda conn: taken_in.entries(conn, name, there))
+def _taken_in(database: Database, reader: Pipeline, there: list[Location]) -> set[str]:
+    source = reader.part.name if reader.part else None
+    found = run(database, lambda conn: taken_in.entries(conn, reader.name, there, source))
     return {entry.path for entry in found if entry.committed or entry.passed_by}
+
+
+def is_below(at: Location, inbox: Location) -> bool:
+    """Return whether a file or object is in an inbox."""
+    return str(at).startswith(f"{inbox}/")

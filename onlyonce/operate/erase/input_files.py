@@ -23,6 +23,7 @@ from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage.location import Location, Url
+from onlyonce.operate.erase import source_conditions
 from onlyonce.sources.files import folders, packing
 from onlyonce.storage import durable
 
@@ -35,19 +36,25 @@ class Lines:
 
     path: Path
     places: list[tuple[int, int]]
+    source: str = ""
 
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
     """The files of a pipeline, in its inbox and in the archive, with such lines. Those in a store have `input_objects`."""
-    if not plain(pipeline):
-        return []
-    columns = pipeline.columns() if pipeline.source.format == "csv" else None
     found = []
-    for path in _files(pipeline):
-        if not _packed(path):
-            with path.open("rb") as file:
-                found.append(Lines(path, places(file, condition, columns)))
+    for source, asked, _ in source_conditions.of(pipeline, condition):
+        if asked is None or not plain(source):
+            continue
+        for path in _files(source):
+            if not _packed(path):
+                with path.open("rb") as file:
+                    found.append(Lines(path, places(file, asked, csv_columns(source)), source.part.name if source.part else ""))
     return [one for one in found if one.places]
+
+
+def csv_columns(source: Pipeline) -> list[str] | None:
+    """Return the columns of lines of CSV; None for JSON, whose lines name them."""
+    return source.columns() if source.source.format == "csv" else None
 
 
 def blank(lines: Lines) -> None:
@@ -72,8 +79,17 @@ def blank(lines: Lines) -> None:
     durable.sync(lines.path.parent)
 
 
-def left(pipeline: Pipeline) -> list[str]:
+def left(pipeline: Pipeline, condition: Condition) -> list[str]:
     """What of the input is not looked into, by name."""
+    asked = [*source_conditions.of(pipeline, condition)]
+    computed = [
+        f"input of the source {one.source.part.name}: {one.computed} is computed there, so no line of it is searched: delete those with such records"
+        for one in asked if one.computed and one.source.part
+    ]  # fmt: skip
+    return [*computed, *(what for one in asked if one.condition for what in _left(one.source))]
+
+
+def _left(pipeline: Pipeline) -> list[str]:
     if isinstance(pipeline.source, Kafka):
         return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
     if isinstance(pipeline.source, DeltaSource):
@@ -100,11 +116,7 @@ def left(pipeline: Pipeline) -> list[str]:
 def sharing(pipeline: Pipeline) -> list[str]:
     """The other declared pipelines that read the same inbox."""
     others = declarations.load().values()
-    return sorted(
-        other.name
-        for other in others
-        if other.name != pipeline.name and inbox_of(pipeline) in inputs.folders(other)
-    )
+    return sorted(other.name for other in others if other.name != pipeline.name and {*inputs.folders(pipeline)} & {*inputs.folders(other)})
 
 
 def plain(pipeline: Pipeline) -> bool:
@@ -113,7 +125,7 @@ def plain(pipeline: Pipeline) -> bool:
 
 def in_folders(pipeline: Pipeline) -> bool:
     """Return whether the pipeline's records are lines of files in a folder, so each record has a line."""
-    return plain(pipeline) and not inputs.in_store(pipeline)
+    return all(plain(source) and not inputs.in_store(source) for source in inputs.each(pipeline))
 
 
 def _packed(path: Path) -> bool:
@@ -122,13 +134,15 @@ def _packed(path: Path) -> bool:
 
 def inbox_of(pipeline: Pipeline) -> Location:
     """The folder or prefix of its input."""
-    assert not isinstance(pipeline.source, Kafka)
-    return settings.inbox_location(pipeline.name, pipeline.source.inbox)
+    found = inputs.folder(pipeline)
+    assert found is not None
+    return found
 
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
-    archived = folders.files(archive / pipeline.name, recursive=True) if isinstance(archive, Path) else []
+    # Files of several sources are not archived.
+    archived = folders.files(archive / pipeline.name, recursive=True) if isinstance(archive, Path) and not pipeline.part else []
     yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
 
 

@@ -15,7 +15,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage.location import Url
-from onlyonce.operate.erase import input_files
+from onlyonce.operate.erase import input_files, source_conditions
 from onlyonce.sources.files import folders, listing, object_listing, packing
 from onlyonce.storage.stores import Entry
 
@@ -25,17 +25,19 @@ NAMED = 100
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Url]:
     """The objects with such lines, and those that are damaged, by name."""
-    inbox = inputs.folder(pipeline)
-    if not inputs.in_store(pipeline) or not input_files.plain(pipeline):
-        return []  # of files with columns `input_files.left` tells
+    each = source_conditions.of(pipeline, condition)
+    # Of files with columns `input_files.left` tells.
+    return sorted(one for source, asked, _ in each if asked and inputs.in_store(source) and input_files.plain(source) for one in _found(source, asked))
+
+
+def _found(source: Pipeline, condition: Condition) -> list[Url]:
+    inbox, columns, held = inputs.folder(source), input_files.csv_columns(source), list[Url]()
     assert isinstance(inbox, Url)
-    columns = pipeline.columns() if pipeline.source.format == "csv" else None
-    held: list[Url] = []
     with ThreadPoolExecutor(object_listing.AT_ONCE) as pool:
-        for page in object_listing.pages(inbox, folders.of(pipeline)):
+        for page in object_listing.pages(inbox, folders.of(source)):
             holds = pool.map(lambda one: _holds(one, condition, columns), page)
             held += [one.at for one, is_one in zip(page, holds, strict=True) if is_one and isinstance(one.at, Url)]
-    return sorted(held)
+    return held
 
 
 def left(objects: list[Url]) -> Iterator[str]:

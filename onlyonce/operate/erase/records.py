@@ -24,6 +24,7 @@ from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
 from onlyonce.model.values import line_values
+from onlyonce.operate.erase import input_files, source_conditions
 from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting, stores
 from onlyonce.storage.removing import Cut, Gone
 
@@ -92,7 +93,8 @@ def _sweep(path: Location) -> None:
 
 def meant(pipeline: Pipeline, condition: Condition) -> Gone:
     """Rows by the values of their columns; an invalid one by its line."""
-    columns = pipeline.columns() if pipeline.source.format == "csv" else None
+    # The line of an invalid record does not say which of several sources it is of.
+    lines_of = [(asked, input_files.csv_columns(source)) for source, asked, _ in source_conditions.of(pipeline, condition) if asked]
 
     def mask(rows: pa.Table) -> pa.Array:
         none = pa.repeat(pa.scalar(False), rows.num_rows)
@@ -102,7 +104,8 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         raw, reasons = rows.column("oo_raw"), rows.column("oo_reason")
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
-            lines[at] = condition.fits_line(_line(raw[at].as_py(), reasons[at].as_py()), columns)
+            line = _line(raw[at].as_py(), reasons[at].as_py())
+            lines[at] = any(asked.fits_line(line, columns) for asked, columns in lines_of)
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
         return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
 

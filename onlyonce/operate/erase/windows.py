@@ -16,7 +16,7 @@ from onlyonce.commitlog.operate import erasures, removals
 from onlyonce.commitlog.operate.erasures import Spans
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.declare.outputs.sent import Sent
-from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg
+from onlyonce.declare.outputs.sinks import FileSink, Iceberg
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.batch import to_micros, to_time
@@ -26,6 +26,7 @@ from onlyonce.model.outputs.backfill import spans
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase.records import Records
+from onlyonce.run import from_start
 
 
 def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
@@ -34,7 +35,8 @@ def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
     read = [
         (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
         for one in noted.queries(connection, instance)
-        if one.query != "receive"
+        # A life that has begun no batch will read the table as it is then: without these records.
+        if one.query != "receive" and one.batch_id is not None
     ]
     least, by = min(read, default=(noted.ended(connection, instance), "receive"))
     later = log.received(connection, instance, least, noted.ended(connection, instance))
@@ -80,16 +82,16 @@ def left(pipeline: Pipeline) -> Iterator[str]:
         for output in chain:
             where = f"output {output.name} ({target(pipeline, output)})"
             if stays:
-                why = "has a state of its own, which may hold them as well" if root.stateful else "has no windows" if root.window is None else "can't be computed again (on_backfill)"
-                yield f"{where}: it {why}; rows that were made of these records stay: delete them there"
+                why = "has a state of its own" if root.stateful else "has no windows" if root.window is None else "can't be computed again (on_backfill)"
+                renewed = bool(root.stateful) and from_start.is_possible(root)
+                then = f"the next onlyonce run {pipeline.name} takes them out and computes them from the start" if renewed else "delete them there"
+                yield f"{where}: it {why}; rows that were made of these records stay: {then}"
             elif isinstance(output.sink, Sent) or output.on_backfill == "skip":
                 yield f"{where}: what was sent or left alone there stays"
-            elif isinstance(output.sink, Delta):
-                yield f"{where}: older versions of the table have the old rows until onlyonce maintain vacuums it (ONLYONCE_VACUUM_HOURS)"
             elif isinstance(output.sink, Iceberg):
                 yield f"{where}: older snapshots have the old rows until expire_snapshots of your engine has removed them and their files"
             elif isinstance(output.sink, FileSink):
-                yield f"{where}: files of earlier panes stay beside the new ones"
+                yield f"{where}: files of earlier panes stay beside the new ones. The search names each that has these values"
 
 
 def _kept_as_they_are(pipeline: Pipeline, root: Output) -> bool:

@@ -19,11 +19,13 @@ from onlyonce.commitlog.operate import removals
 from onlyonce.database.connect import ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.operate import erasing
+from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.report import Report
 from onlyonce.model.values import line_values
 from onlyonce.operate import audit_data, maintain
 from onlyonce.operate.compact import compaction
-from onlyonce.operate.erase import forget, input_files, records
+from onlyonce.operate.erase import forget, input_files, leftovers, records, search
 from onlyonce.records import trace
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import delta, log_entries, removing
@@ -54,8 +56,16 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
         (folder / "left-by-a-killed-driver").write_text(WHO)
     entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0], "size": [1], "modified_ns": [1]}
     write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "stream.log").write_text(f"begun\nValueError: {WHO} is wrong\n")
     shop.die()
     return shop
+
+
+def places(shop: Shop) -> list[str]:  # noqa: F811
+    """The places that the decoding search finds."""
+    mentions = Mentions(erasing.read(f"id = '{WHO}'", {"id": "string"}))
+    return [place.at for place in search.everything(shop.log.database, shop.pipeline, mentions)]
 
 
 def passing_by() -> tuple[Path, Path]:
@@ -95,7 +105,7 @@ def in_the_log(shop: Shop) -> list[str]:  # noqa: F811
 def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     """What must be after an erasure, however it came about."""
     assert rows(shop) == Counter({row: n for row, n in before.items() if WHO not in row})
-    assert (on_disk(shop), in_the_log(shop)) == ([], [])
+    assert (on_disk(shop), in_the_log(shop), places(shop)) == ([], [], [])
     assert [folder for folder in passing_by() if folder.exists()] == []
     for file in (settings.inbox("shop") / "1.jsonl", Path(str(settings.archive()), "shop", "1.jsonl")):
         assert file.read_text().splitlines() == [" " * len(LINES[0]), LINES[1], LINES[2], " " * len(BROKEN)]
@@ -112,6 +122,7 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
     """A look alone changes nothing. Files keep their size and time, and the registry knows them as they were. What can't be erased is told."""
     before, file = rows(closed), settings.inbox("shop") / "1.jsonl"
     mark = file.stat()
+    assert {Path(place).parent.name for place in places(closed)} >= {"_delta_log", "logs", "shop", "blocks", "trials"}
     assert forget.main(["shop", "--where", f"id = '{WHO}'"]).facts["lines of input files"] == 4
     assert (rows(closed), file.read_text().count(WHO)) == (before, 3)
 
@@ -130,7 +141,7 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
 
 POINTS = [
     "forget-after-begin", "forget-after-count", "remove-before-commit", "remove-after-commit", "forget-before-sweep", "forget-after-records",
-    "forget-before-file", "forget-after-files", "forget-after-beside", "forget-before-end",
+    "forget-before-file", "forget-after-files", "forget-after-beside", "forget-after-state", "forget-after-leftovers", "forget-before-end",
 ]  # fmt: skip
 
 
@@ -152,7 +163,7 @@ def test_a_kill_at_any_step_is_finished_by_the_same_command(
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        for module in (forget, records, input_files, removing):
+        for module in (forget, leftovers, records, input_files, removing):
             armed.setattr(module, "passing", passing)
         with pytest.raises(FailPoint):
             erase()

@@ -45,6 +45,20 @@ MUTANTS = (
         tests=("tests/unit/operate/test_decoders.py::test_value_is_found_in_each_format[changelog]",),
     ),
     Mutant(
+        "security-erasure-4-logs-stay",
+        "an erasure leaves the lines of logs",
+        "onlyonce/operate/erase/leftovers.py",
+        Replace("_blank_lines", 'b" " * len(kept)', "kept"),
+        tests=(f"{FORGET}test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
+        "security-erasure-4-bounds-stay",
+        "an erasure leaves the least and largest values in the log of a Delta table",
+        "onlyonce/storage/table_statistics.py",
+        Replace("_without", "name not in BOUNDS", "True"),
+        tests=(f"{FORGET}test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
         "security-6-any-dag",
         "Airflow's page shows every pipeline to every user",
         "onlyonce/airflow/page/sight.py",

@@ -14,6 +14,7 @@ from onlyonce.operate import audit
 from onlyonce.operate.erase import forget
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
+from tests.support.two_sources import Model, Sale
 
 pytestmark = pytest.mark.spark
 
@@ -107,3 +108,25 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
 
     assert _shops(platform) == ["last"]
     assert audit.main(["--data"]).warnings == []
+
+
+def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Platform], spark: object) -> None:
+    """By a renamed column and a constant of its source. A record of the same id from the other source stays."""
+    platform = new_platform("tests/support/two_sources.py")
+    sales = {"web": [Sale("web", "one", 0, 1), Sale("web", "two", 5, 2)], "till": [Sale("till", "one", 7, 4), Sale("till", "two", 8, 8)]}
+    for source, some in sales.items():
+        platform.put(f"shop/{source}", "0.txt", [sale.line for sale in some])
+    platform.run("shop", "--close")
+    for source in sales:
+        platform.put(f"shop/{source}", "1.txt", [Sale(source, "last", 7200, 1).line])
+    platform.run("shop", "--close")
+    platform.end_sessions()
+
+    report = forget.main(["shop", "--where", "id = 'one' AND place = 'till'", "--yes", "--master", "local[2]"])
+
+    left = [sale for some in sales.values() for sale in some if (sale.source, sale.id) != ("till", "one")]
+    last = [Sale(source, "last", 7200, 1) for source in sales]
+    assert (report.facts["kept"], report.facts["lines"], report.facts[forget.WITHOUT]) == (1, 1, 0)
+    lines = (platform.home / "inbox" / "shop" / "till" / "0.txt").read_text().splitlines()
+    assert [bool(line.strip()) for line in lines] == [False, True]
+    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model([*sales]).windows([*left, *last])

@@ -28,6 +28,7 @@ KNOWN: dict[str, set[str]] = {
     "a table of Spark's making": {"storage/delta"},
     "a folder goes at once by its name": {"operate/drop"},
     "a journal in the home": {"operate/repairs"},
+    "a log of a process that may append to it": {"operate/erase/leftovers"},
     "sharded files have a store of their own so far": {"sinks/files/local_store"},
 }
 
