@@ -32,18 +32,15 @@ from onlyonce.run import from_start
 def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
     """The version of `events` up to which no stream reads a record again. Raises Retryable where one of these records is later."""
     instance = pipeline.name
-    read = [
-        (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
-        for one in noted.queries(connection, instance)
-        # A life that has begun no batch will read the table as it is then: without these records.
-        if one.query != "receive" and one.batch_id is not None
-    ]
+    # A life that has begun no batch has no state, and will read the table as it is then: without these records.
+    begun = [one for one in noted.queries(connection, instance) if one.query != "receive" and one.batch_id is not None]
+    read = [(retaining.done_upto(compaction.reader(connection, instance, one)), one.query) for one in begun]
     least, by = min(read, default=(noted.ended(connection, instance), "receive"))
     later = log.received(connection, instance, least, noted.ended(connection, instance))
     if records.batches & {(one.lineage, one.batch_id) for one in later}:
         raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
     for root in pipeline.roots():
-        if root.window is not None and records.times:
+        if root.window is not None and records.times and root.name in {one.query for one in begun}:
             closed = backfills.reach(connection, instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
             if closed is None or closed < last:
