@@ -82,7 +82,7 @@ def test_each_query_is_one_statement_and_its_file_has_no_name_twice(file: str) -
     assert len(names) == len(set(names)) == len(queries(file)) > 0
     for name, text in queries(file).items():
         code = re.sub(r"--.*", "", text)
-        assert re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|LOCK|COPY)\b", code), name
+        assert re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|LOCK|COPY|VACUUM)\b", code), name
         assert code.rstrip().rstrip(";").count(";") == 0, name
 
 
