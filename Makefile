@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env style types imports check test test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
+.PHONY: jar-hashes help env lock docs demo up down compose-env style types imports check test cases test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -38,7 +38,7 @@ down: ## stop the platform; nothing is lost
 compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
 	@sh docker/compose-env.sh .env
 
-PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs tests/mutants
+PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs tests/mutants tests/cases
 
 # Its makers announce another product at each build. --quiet would count no warning, and so fail at none.
 docs: export NO_MKDOCS_2_WARNING := 1
@@ -62,10 +62,15 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 # tests first as they take longest, and the short ones last (tests/conftest.py).
 BESIDE := -n 3 --no-loadscope-reorder --durations=20
 
-test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes $(MADE)/programs ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
-test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+cases: env ## cases that users of such systems have reported: inputs and right results as data (tests/cases)
+	$(BIN)/pytest -q tests/cases
+
+# HALF=0 or HALF=1: half of it, for a machine that has no time for all (.ci/run).
+test-all: export ONLYONCE_TEST_HALF := $(HALF)
+test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes $(MADE)/programs ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
@@ -140,6 +145,15 @@ $(MADE)/onlyonce: $(MADE)/packages pyproject.toml
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Whether a folder has the jars of a list and no others, by our own hashes (Ivy checks only what the repository says of itself). A list without hashes passes.
+SHA256 := $(shell command -v sha256sum || echo shasum -a 256)
+hashes = { [ ! -e $(1:.xml=.sha256) ] || (cd $(2) && LC_ALL=C $(SHA256) *.jar) | cmp -s - $(1:.xml=.sha256) \
+	|| { echo "The jars in $(2) are not those of $(1:.xml=.sha256). Delete the folder and run the same command again;" \
+		"if they differ again, the repository has other files: use none of them." >&2; exit 1; }; }
+
+jar-hashes: ## compare the jars in JARS (.venv/jars) with our hashes of them
+	@$(call hashes,docker/ivy.xml,$(or $(JARS),.venv/jars))
+
 # Resolved by the Ivy inside pyspark: $(1) is the file that lists the jars, $(2) the folder they are put into.
 define resolve
 	@echo "env: jars of $(1)"
@@ -148,7 +162,7 @@ define resolve
 		"$$java" -cp "$$(echo .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" org.apache.ivy.Main \
 			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy $(1) -cache "$(CURDIR)/.venv/ivy" \
 			-retrieve '$(2)/[artifact]-[revision].[ext]' -types jar bundle -sync > .venv/ivy.log 2>&1 \
-		&& touch $@ && exit 0; \
+		&& { $(call hashes,$(1),$(2)); touch $@; exit 0; }; \
 		echo "env: the jars did not come (attempt $$attempt of 3)" >&2; \
 	done; \
 	tail -n 20 .venv/ivy.log >&2; \
@@ -176,6 +190,13 @@ $(MADE)/gcs: $(MADE)/packages docker/gcs.xml
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)
+
+# Once, before workers of pytest wait for one another. Without Go the tests that need a program say so.
+GO_SOURCES := $(wildcard tests/*/*.go tests/*/*/*.go tests/*/go.* tests/*/*/go.*)
+$(MADE)/programs: $(MADE)/packages tests/support/go_programs.py $(GO_SOURCES)
+	@echo "env: the servers of the tests that are Go"
+	@$(BIN)/python -m tests.support.go_programs
+	@touch $@
 
 # Spark starts a third sooner with it, and works without. Where S3's jars are, there is one for them too.
 $(MADE)/classes: $(MADE)/jars $(wildcard $(MADE)/s3) $(MADE)/onlyonce onlyonce/session/class_archive.py

@@ -83,8 +83,8 @@ ORDER BY g.instance, g.output, g.state
 SELECT p.pipeline, o.instance, o.output, count(*) AS rows,
        extract(epoch FROM clock_timestamp() - greatest(min(o.committed_at), max(o.begun_at), max(o.answered_at), max(o.due_at)))::float
            AS quiet_seconds,
-       EXISTS (SELECT 1 FROM pg_locks a JOIN pg_database d ON d.oid = a.database
-               WHERE d.datname = current_database() AND a.locktype = 'advisory' AND a.granted AND a.objsubid = 1
+       EXISTS (SELECT 1 FROM pg_locks a JOIN pg_database d ON d.oid = a.database JOIN pg_stat_activity s USING (pid)
+               WHERE s.usename = current_user AND d.datname = current_database() AND a.locktype = 'advisory' AND a.granted AND a.objsubid = 1
                AND (a.classid::bigint << 32) | a.objid::bigint
                    = hashtextextended('onlyonce deliver ' || o.instance || '/' || o.output || '/deliver', 0)) AS at_work
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)

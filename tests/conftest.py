@@ -15,7 +15,7 @@ from onlyonce.testing.crashtest import scratch
 from tests.fault import ledger, strikes
 from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers
-from tests.support import jvm, needed
+from tests.support import halves, jvm, needed
 from tests.support import mariadb as mariadbs
 from tests.support.platform import Platform, Server
 from tests.support.shared_server import SharedServer
@@ -54,7 +54,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends minutes after the others."""
+    """Take one half if that is asked for. Beside each other, files with Spark or kills come before the short ones, which fill the end: else one
+    worker ends minutes after the others."""
+    halves.keep(config, items)
     if not hasattr(config, "workerinput"):
         return
     long = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("fault")}

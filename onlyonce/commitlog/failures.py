@@ -39,12 +39,16 @@ def add(connection: Connection, driver: Driver, batch_id: int, cause: str) -> Fa
 
 def refuse(connection: Connection, driver: Driver, instance: str, batch_id: int, refused: Mapping[Place, str]) -> None:
     """Fix which records a begun batch refuses. What its units say of them goes, so that all are written anew."""
-    check_epoch(connection, driver.lineage, driver.epoch)
-    names: dict[str, Any] = {"lineage": driver.lineage, "batch_id": batch_id}
-    do(connection, "relive", "withdraw_chunks", instance=instance, **names)
-    do(connection, "relive", "withdraw_units", **names)
+    withdraw(connection, driver, instance, batch_id)
     told = json.dumps([[*place, reason] for place, reason in refused.items()])
-    do(connection, "failures", "refuse", refused=told, **names)
+    do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+
+
+def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
+    """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them anew. Their rows must not be in `events`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
+    do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
 
 
 def _read(row: Any) -> Failures:

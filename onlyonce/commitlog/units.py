@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import check_epoch
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import Content, Counts, UnitId
+from onlyonce.model.units import Content, Counts, FloatSum, UnitId
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: 
 
 
 def _content(row: Any) -> Content:
-    return Content(row.rows, row.content_hash, {name: float(value) for name, value in float_sums(row).items()})
+    return Content(row.rows, row.content_hash, {name: _float_sum(*values) for name, values in float_sums(row).items()})
 
 
 def float_sums(row: Any) -> dict[str, Any]:
@@ -137,6 +137,11 @@ def noted(connection: Connection, lineage: str, batch_id: int, sink: str) -> int
     return int(ask(connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
 
 
-def _as_json(floats: dict[str, float]) -> str:
-    # JSON knows no NaN and no infinity, and a record may hold them: as text they are what float() reads again.
-    return json.dumps({name: value if isfinite(value) else str(value) for name, value in floats.items()})
+def _as_json(floats: dict[str, FloatSum]) -> str:
+    # A sum may be more than a double holds, and JSON knows no infinity: as a string it is what float() reads again.
+    sums = {name: [one.total, one.size, one.nan, one.high, one.low] for name, one in floats.items()}
+    return json.dumps({name: [value if isfinite(value) else str(value) for value in values] for name, values in sums.items()})
+
+
+def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum:
+    return FloatSum(float(total), float(size), nan, high, low)

@@ -104,7 +104,8 @@ def _postgres_engine(database: Database) -> Engine:
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
     return create_engine(
-        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
+        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch",
+        hide_parameters=True,  # an error would have values of records, and the salt of an erasure
     )  # fmt: skip
 
 

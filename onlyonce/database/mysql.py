@@ -70,6 +70,7 @@ def new_engine(url: str, name: str) -> Engine:
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
         connect_args={"connect_timeout": 10, "charset": "utf8mb4", "init_command": SESSION, "program_name": name},
+        hide_parameters=True,
     )  # fmt: skip
     if driver := DRIVER.fullmatch(name):
         event.listen(engine, "connect", lambda raw, _: _enter(raw, int(driver[1]), int(driver[2])))

@@ -33,7 +33,7 @@ from onlyonce.model.units import Content
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.session import adaptive
-from onlyonce.sinks import content_hash
+from onlyonce.sinks import content_hash, held_values
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.sinks import TakesFew
 
@@ -69,7 +69,8 @@ def written(
     passing("output-consumed")
     content = _content(plain, rows)
     try:
-        step.writer.write_few(batch, rows, content)
+        with held_values.named(step.output, plain, outside=held_values.any_outside_years(rows)):
+            step.writer.write_few(batch, rows, content)
     except (OSError, Retryable) as error:
         query.log.warning("a small batch could not be written by the driver; Spark's tasks try", problem=str(error))
         return None
@@ -77,7 +78,8 @@ def written(
 
 
 def _content(plain: DataFrame, rows: pa.Table) -> Content:
-    tally = content_hash.Tally(HASH, {field.name: field.name for field in content_hash.float_fields(plain.schema)})
+    written = {name: name for name in content_hash.floats(plain.schema) if name in rows.column_names}
+    tally = content_hash.Tally(HASH, written | content_hash.names_of(rows.column_names))
     for part in rows.to_batches():
         tally.add(part)
     return tally.content()

@@ -42,6 +42,7 @@ from onlyonce.outputs.stateful import anew
 from onlyonce.outputs.windows import raw_windows, triggering, window_log, windowing
 from onlyonce.outputs.windows.triggering import Fired
 from onlyonce.receive import events
+from onlyonce.sinks import held_values
 from onlyonce.spark import state
 from onlyonce.storage import delta
 
@@ -216,7 +217,8 @@ def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> t
     more than they should be."""
     found = results.measured(rows, step.output.sink)
     passing("output-consumed")
-    again = step.writer.write(batch, found.rows, found.content)
+    with held_values.named(step.output, found.rows, outside=found.outside):
+        again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
     return found.windows, again
 

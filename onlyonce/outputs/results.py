@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
@@ -33,12 +34,13 @@ from onlyonce.outputs.function.calling import calling
 from onlyonce.outputs.stateful import applying
 from onlyonce.outputs.windows import chaining, joining, windowing
 from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash, own_target
+from onlyonce.sinks import content_hash, held_values, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
 WINDOW = ["window_start", "window_end"]
+OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -186,11 +188,13 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one output as its sink gets them, what they hold, and how many of them are in each window (`WRITTEN`)."""
+    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`), and whether one has a date or time
+    that no sink takes (`outside`)."""
 
     rows: DataFrame
     content: Content
     windows: pa.Table
+    outside: bool
 
 
 def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
@@ -206,11 +210,14 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     if sink is not None and (order := newer(sink, plain.columns)):
         plain = _newest(plain, sink.keys, order)
         groups = _groups(plain, [])
-    return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
+    outside = OUTSIDE in groups.column_names and bool(pc.any(groups.column(OUTSIDE)).as_py())
+    return Measured(plain, content_hash.of_groups(plain.schema, groups), windows, outside)
 
 
 def _groups(plain: DataFrame, by: list[Column]) -> pa.Table:
-    return plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).toArrow()
+    outside = held_values.outside_years(plain.schema)
+    more = [] if outside is None else [F.max(outside).alias(OUTSIDE)]
+    return plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema), *more).toArrow()
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:

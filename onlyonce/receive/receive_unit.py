@@ -24,7 +24,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import Content, Counts, UnitId, compare
+from onlyonce.model.units import EVENTS, Content, Counts, UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
@@ -185,7 +185,7 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
 
 
 def _unit(place: catalog.Place) -> UnitId:
-    return UnitId(place.lineage, place.batch_id, "events", place.partition)
+    return UnitId(place.lineage, place.batch_id, EVENTS, place.partition)
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:

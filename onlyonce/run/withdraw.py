@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import CommitProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from sqlalchemy import Connection
 
@@ -36,6 +36,8 @@ from onlyonce.storage import log_entries, opening
 from onlyonce.storage.beside import beside, is_ours
 
 TAKEN = "withdrawn by: onlyonce lineage new"
+USED_UP = "/used up"
+"""The end of the id of a second transaction, which says that the first has no rows."""
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
 """How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
 
@@ -89,15 +91,20 @@ def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: in
 
 
 def holds(path: Location, app_id: str, batch_id: int) -> bool:
-    """Whether a Delta table has a transaction, and not as one that was taken from it."""
+    """Return whether a Delta table has the rows of a transaction: the transaction is in the table's snapshot, and was not used up by `take`.
+
+    The history comes last: its owner may clean it. It outlives a transaction only if `delta.setTransactionRetentionDuration` is set.
+    """
     if not log_entries.any_in(path):
         return False
     table = opening.table(path)
-    notes = [
-        note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)
-    ]
-    if notes:  # also where the table has forgotten the transaction
-        return any(note.get("unit") != TAKEN for note in notes)
+    if _has(table, app_id, batch_id):
+        return not _has(table, app_id + USED_UP, batch_id)
+    notes = [note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)]
+    return any(note.get("unit") != TAKEN for note in notes)
+
+
+def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
     there = table.transaction_version(app_id)
     return there is not None and there >= batch_id
 
@@ -115,13 +122,12 @@ def take(path: Location, app_id: str, batch_id: int) -> None:
     if not log_entries.any_in(path):
         return
     table = opening.table(path)
-    there = table.transaction_version(app_id)
     if holds(path, app_id, batch_id):
         raise _between(path, f"a driver that was at work has committed batch {batch_id}")
-    if there is not None and there >= batch_id:
+    if _has(table, app_id, batch_id):
         return  # taken before, by a new life that did not come to its end
     mark = CommitProperties(
-        custom_metadata={"userMetadata": _mark(app_id, batch_id)}, app_transactions=[Transaction(app_id, batch_id)]
+        custom_metadata={"userMetadata": _mark(app_id, batch_id)}, app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + USED_UP)]
     )
     try:
         table.create_write_transaction(

@@ -53,7 +53,7 @@ def in_csv(field: StructField) -> Column:
     """Return a column as CSV files have it: nested values as JSON, bytes in Base64."""
     column = F.col(quoted(field.name))
     if isinstance(field.dataType, BinaryType):
-        return F.base64(column).alias(field.name)
+        return _base64(column).alias(field.name)
     return _flat(column, field.dataType).alias(field.name)
 
 
@@ -75,6 +75,11 @@ def in_mysql(field: StructField) -> Column:
     if isinstance(kind, FloatType):
         column = column.cast("double")  # the shortest string of the largest float is larger than the float
     return _flat(column, kind).cast("string")
+
+
+def _base64(column: Column) -> Column:
+    """Return bytes in Base64, as JSON has them. Spark's function breaks the string into lines of 76 characters."""
+    return F.translate(F.base64(column), "\r\n", "")
 
 
 def _flat(column: Column, kind: DataType) -> Column:
@@ -106,7 +111,7 @@ def _has_other_keys(kind: DataType) -> bool:
 
 def _key(key: Column, kind: DataType) -> Column:
     if isinstance(kind, BinaryType):
-        return F.base64(key)
+        return _base64(key)
     if isinstance(kind, TimestampType):
         return F.date_format(key, TIMES["timestampFormat"])
     if isinstance(kind, TimestampNTZType):

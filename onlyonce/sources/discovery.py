@@ -25,7 +25,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, Url, on_disk
 from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
-from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
+from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, Header, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
@@ -55,7 +55,7 @@ class Inbox:
     max_files_a_batch: int
     pipeline: Pipeline
     moved: Moved = field(default_factory=dict)
-    folders: Folders = DIRECTLY_IN
+    folders: Folders = field(default_factory=Folders)
 
 
 @dataclass(frozen=True)

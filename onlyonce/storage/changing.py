@@ -44,33 +44,29 @@ class Plan(Protocol):
         """Write below the folder what comes in the place of those files' rows, and what is new."""
 
 
-def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int | None:
-    """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`."""
+def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False, form: str | None = None) -> int | None:
+    """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`, for `form` see `own_tables.append`."""
     opened = opening.table(path)
-    return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan), replayed=replayed, table=opened)
+    checked = opening.form(opened) if form is None else form
+    return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan, checked), replayed=replayed, table=opened)
 
 
-def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan) -> int | None:
-    """Gives the version that has it, None when the transaction was there."""
-    planned: tuple[list[Held], str, Change] | None = None
+def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan, form: str) -> int | None:
+    """Return the version that has the commit, None if the transaction was in the table before."""
+    planned: tuple[list[Held], Change] | None = None
     for attempt in own_tables.tries(path):
         with attempt:
             table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
             there = table.transaction_version(commit.app_id)
             if there is not None and there >= commit.version:
                 return None  # a lost answer, or another driver's: `delta.once` looks whose
-            files, form = plan.files(table), _form(table)
-            if planned is None or (files, form) != planned[:2]:
-                planned = (files, form, plan.write(table, files, path / own_tables.folder(commit)))
+            opening.refuse_changed(table, path, form)
+            files = plan.files(table)
+            if planned is None or files != planned[0]:
+                planned = (files, plan.write(table, files, path / own_tables.folder(commit)))
             passing("table-before-commit")
-            return _commit(table, path, commit, planned[2])
+            return _commit(table, path, commit, planned[1])
     return None
-
-
-def _form(table: DeltaTable) -> str:
-    """What else of a version the files that were written rest on."""
-    metadata = table.metadata()
-    return str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
 
 
 def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Change) -> int:

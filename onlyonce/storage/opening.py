@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
+from onlyonce.model.errors import Retryable
 from onlyonce.model.storage.location import Location
 from onlyonce.storage.stores import options
 
@@ -17,6 +18,22 @@ from onlyonce.storage.stores import options
 def table(at: Location, version: int | None = None) -> DeltaTable:
     """The table as it is now, or as of a version."""
     return DeltaTable(str(at), version=version, storage_options=options.of_delta(at))
+
+
+def form(table: DeltaTable) -> str:
+    """Return what a writer must know of a version of a table: its schema, partition columns, properties and protocol."""
+    metadata = table.metadata()
+    return str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
+
+
+def refuse_changed(table: DeltaTable, at: Location, checked: str) -> None:
+    """Raise Retryable if a table no longer has the form in which it was checked: what was written for it may not fit."""
+    if form(table) != checked:
+        raise Retryable(
+            f"{at}: the schema, the partition columns, the properties or the protocol of the table changed while a batch was written",
+            data="nothing of this batch is in the table",
+            hint="run the same command again: it checks the batch against the table as it is now",
+        )
 
 
 def make(at: Location, schema: str, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:

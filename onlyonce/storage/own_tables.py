@@ -27,7 +27,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location
-from onlyonce.storage import delta, log_entries, statistics, stores
+from onlyonce.storage import delta, log_entries, opening, statistics, stores
 from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow
 
@@ -47,12 +47,13 @@ Files = Sequence[Location | DataFile]
 """New data files of a table. Of one that is a location alone, the folders around it name the partition; only the platform's own tables have such files."""
 
 
-def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int | None:
+def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False, form: str | None = None) -> int | None:
     """Append the files that `write` puts into the folder which it is given, once; return the table's version as `delta.once`
-    does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`."""
+    does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in which a user's table was checked
+    (`opening.form`). Raise Retryable if a try of the commit finds another."""
 
     def once() -> int | None:
-        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str))
+        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form)
 
     return delta.once(to.at, commit, once, replayed=replayed, table=to)
 
@@ -94,7 +95,7 @@ def folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(to: Appended, commit: delta.Commit, files: Files) -> int | None:
+def _commit(to: Appended, commit: delta.Commit, files: Files, form: str | None = None) -> int | None:
     """Name the files in the log; gives the version that has them, None when the transaction was there. `delta.once` has just looked, so the first try
     takes the table as it is. delta-rs is not to try by itself: then a commit that it acknowledges is the next version, and nobody reads it again."""
     for attempt in tries(to.at):
@@ -104,6 +105,8 @@ def _commit(to: Appended, commit: delta.Commit, files: Files) -> int | None:
                 if there is not None and there >= commit.version:
                     return None  # a lost answer, or another driver's: `delta.once` looks whose
             table = to.table
+            if form is not None:
+                opening.refuse_changed(table, to.at, form)
             properties = CommitProperties(
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],

@@ -13,7 +13,10 @@ KNOWN = frozenset(
 """The features of a table under which all that is done here, without Spark, is right."""
 BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"})
 """Those beside them that leave a data file readable by itself, as long as it has no deletion vector."""
+MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
+"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that do not read its log. They would miss our files."""
 NAMES = {
+    MANIFEST: "a symlink manifest",
     "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
     "inCommitTimestamp": "in-commit timestamps", "identityColumns": "identity columns", "allowColumnDefaults": "default values of columns",
     "clustering": "clustering", "typeWidening": "type widening", "icebergCompatV1": "UniForm for Iceberg", "icebergCompatV2": "UniForm for Iceberg",
@@ -23,9 +26,10 @@ BROUGHT = {"domainMetadata"}
 
 
 def of(table: DeltaTable) -> set[str]:
-    """The features of a table, by Delta's names."""
-    protocol = table.protocol()
-    return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    """The features of a table, by Delta's names; and what only Spark does after each commit, by its property."""
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    after = {MANIFEST} if configuration.get(MANIFEST, "false").lower() == "true" else set()
+    return {*(protocol.writer_features or ()), *(protocol.reader_features or ()), *after}
 
 
 def only_for_spark(table: DeltaTable) -> list[str]:

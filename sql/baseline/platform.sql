@@ -776,10 +776,13 @@ COMMENT ON TABLE onlyonce_private.rejected IS
 
 -- The sessions of a driver have its name; those of its tasks have more behind it, the unit and the attempt.
 CREATE FUNCTION onlyonce_private.at_work(lineage_no bigint, epoch bigint) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
-    -- A pooler keeps a task's session open under its name: that one counts only while it has a transaction.
+    -- A pooler keeps a task's session open under its name: that one counts only while it has a transaction. Any role may give its session
+    -- any name: a role that may not write the log is no driver.
     SELECT EXISTS (
-        SELECT 1 FROM pg_stat_activity a
-        WHERE a.datname = current_database()
+        SELECT 1 FROM pg_stat_activity a, pg_class log
+        WHERE a.datname = current_database() AND log.relname = 'batches' AND log.relkind = 'r'
+          AND log.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'onlyonce_private')
+          AND has_table_privilege(a.usesysid, log.oid, 'UPDATE')
           AND CASE WHEN $2 IS NULL THEN starts_with(a.application_name, 'onlyonce/' || $1 || '/')
                    ELSE starts_with(a.application_name || '/', 'onlyonce/' || $1 || '/' || $2 || '/') END
           AND (a.application_name ~ '^onlyonce/[0-9]+/[0-9]+$' OR a.xact_start IS NOT NULL))

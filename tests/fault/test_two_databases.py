@@ -21,6 +21,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.run import lineage
 from tests.fault.test_kills import SUPERSEDED, put_all
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.platform import JOB_TIMEOUT, Platform, Server, multiset
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -47,12 +48,11 @@ def rows(platform: Platform, url: str) -> Counter[Any]:
 
 @pytest.mark.whole
 def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
-    apart: tuple[Platform, str], spark: object
+    apart: tuple[Platform, str], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
     """The log has none of the units yet. Whether a new life is refused or finishes the batch: the rows are there once."""
     platform, url = apart
-    code, output = platform.run_killed("postgres-after-units", "shop")
-    assert code == -signal.SIGKILL, output[-3000:]
+    assert ended_at(platform, monkeypatch, "postgres-after-units")
     assert rows(platform, url) == ONCE
     folder = settings.data_dir("shop") / "checkpoints" / "plain" / "1"
     saved = shutil.move(folder, platform.home / "lost")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from onlyonce.model.storage.location import Location, location
-from tests.support import azure, gcs, s3
+from tests.support import azure, gcs, jvm, s3
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,13 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3]:
     """The real server."""
     with s3.versitygw(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture
+def spark_in_store(spark: Any, versitygw: s3.S3) -> Iterator[None]:
+    """Spark's session of the tests, which reaches the real server."""
+    with jvm.in_store(spark, versitygw.environment):
+        yield
 
 
 @pytest.fixture(scope="session")

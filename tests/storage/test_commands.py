@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -148,11 +146,12 @@ def test_trace_late_and_the_page_find_a_record(lived: Shop, monkeypatch: pytest.
     assert late_records.of_output("shop", "shop", "per_shop").remark is None
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("command", ["late shop", "invalid shop", "plan shop"])
-def test_what_reads_the_log_and_the_rows_works(lived: Shop, command: str) -> None:
-    """In a process of its own: a session of Spark that is begun here would lend its settings to all later tests."""
-    done = subprocess.run([sys.executable, "-c", "from onlyonce.cli import app; app()", *command.split()], text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_what_reads_the_log_and_the_rows_works(lived: Shop, spark_in_store: None, command: str) -> None:
+    """End as done, by the session of the tests."""
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 0, done.output
 
 
 def bucket_of(versitygw: S3) -> Path:

@@ -12,13 +12,16 @@ from onlyonce import settings
 from onlyonce.model.storage.location import location
 from onlyonce.storage import stores
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 from tests.support.s3 import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 
-def test_each_record_of_live_and_shipped_files_is_there_once(platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_of_live_and_shipped_files_is_there_once(
+    platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
+) -> None:
     """One file is shipped and gone before its rest was read, one is shipped and stays, one was never seen where it grew; and the driver is killed in between."""
     shipped = location(f"{versitygw.bucket()}/logs")
     pipelines = str(settings.ROOT / "tests" / "support" / "rotated_shop.py")
@@ -28,16 +31,15 @@ def test_each_record_of_live_and_shipped_files_is_there_once(platform: Platform,
     live.mkdir(parents=True)
     text = lines(first)
     (live / "log").write_bytes(text[: len(text) // 2])  # within a line
-    assert_run(platform)
+    platform.run("shop", "--close")
 
     stores.of(shipped).put(shipped / "1.gz", gzip.compress(text))
     (live / "log").unlink()
     (live / "log").write_bytes(lines(second))
-    code, output = platform.run_killed("receive-after-delta", "shop", "--close", nth=1)
-    assert code < 0, output
+    assert ended_at(platform, monkeypatch, "receive-after-delta", 1, "--close")
     stores.of(shipped).put(shipped / "2", lines(second))
     stores.of(shipped).put(shipped / "3", lines(third))
-    assert_run(platform)
+    platform.run("shop", "--close")
 
     wanted = multiset(shop_oracle.distinct([first, second, third]), "id", "shop", "cents")
     assert multiset(platform.sql("SELECT id, shop, cents FROM results.each"), "id", "shop", "cents") == wanted
@@ -46,9 +48,3 @@ def test_each_record_of_live_and_shipped_files_is_there_once(platform: Platform,
 def lines(records: list[dict[str, Any]]) -> bytes:
     """As a log has them."""
     return "".join(f"{json.dumps(record)}\n" for record in records).encode()
-
-
-def assert_run(platform: Platform) -> None:
-    """A run to its end."""
-    code, output = platform.run_whole("shop", "--close")
-    assert code == 0, output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
@@ -19,6 +20,7 @@ from onlyonce import settings
 from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import opening, stores
 from tests.support import s3, shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 from tests.support.s3 import S3
 
@@ -26,12 +28,10 @@ pytestmark = pytest.mark.spark
 
 SMALL, REQUESTS = 12, 25
 """Batches, and what one of them may ask: its own requests, and what looks now and then ask."""
-Kill = tuple[str, int]
-COMMITTED: list[Kill] = [("receive-after-delta", 2)]
-"""Rows are in `events`, and the log does not know."""
-TOLD: list[Kill] = [("receive-before-begin", 2), ("receive-after-end", 2), ("output-before-begin", 2)]
+End = tuple[str, int]
+TOLD: list[End] = [("receive-before-begin", 2), ("receive-after-end", 2), ("output-before-begin", 2)]
 """The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not Spark's word."""
-UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
+UNNAMED: list[End] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
 
 AVRO = {"type": "record", "name": "sale", "fields": [
@@ -66,33 +66,41 @@ def put_all(platform: Platform, files: list[list[dict[str, object]]]) -> None:
         platform.put("shop", f"sales-{number:04}.jsonl", list(records))
 
 
-@pytest.mark.parametrize(
-    "kills", [COMMITTED, pytest.param(TOLD, marks=pytest.mark.whole), pytest.param(UNNAMED, marks=pytest.mark.whole)], ids=["committed", "told", "unnamed"]
-)
-def test_kills_do_not_show_in_what_is_in_the_store(
-    platform: Platform, root: Location, versitygw: S3, kills: list[Kill]
-) -> None:
+def test_a_kill_does_not_show_in_what_is_in_the_store(platform: Platform, root: Location, versitygw: S3) -> None:
+    """Kill a driver whose rows are in `events`, and the log does not know. The next driver finishes the batch; neither shows the store's secret."""
     files = shop_oracle.sales(300, 3)
     put_all(platform, files)
-    told = ""
-    for point, nth in kills:
-        code, output = platform.run_killed(point, "shop", "--close", nth=nth)
-        assert code < 0, output
-        told += output
+    code, killed = platform.run_killed("receive-after-delta", "shop", "--close", nth=2)
+    assert code == -signal.SIGKILL, killed
     code, output = platform.run_whole("shop", "--close")
     assert code == 0, output
 
     assert_equals_the_batch(files)
     assert_all_in_the_store(platform, root)
-    assert_no_secret(platform, versitygw, told + output)
+    assert_no_secret(platform, versitygw, killed + output)
 
 
-def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Location, versitygw: S3) -> None:
+@pytest.mark.whole
+@pytest.mark.parametrize("ends", [TOLD, UNNAMED], ids=["told", "unnamed"])
+def test_ends_of_runs_do_not_show_in_what_is_in_the_store(
+    platform: Platform, root: Location, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, ends: list[End]
+) -> None:
+    """End a run at each of these steps, then run to the end."""
+    files = shop_oracle.sales(300, 3)
+    put_all(platform, files)
+    for point, nth in ends:
+        assert ended_at(platform, monkeypatch, point, nth, "--close")
+    platform.run("shop", "--close")
+
+    assert_equals_the_batch(files)
+    assert_all_in_the_store(platform, root)
+
+
+def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Location, versitygw: S3, spark_in_store: None) -> None:
     """From its plan to the next one's. It is as much for the twelfth as for the second."""
     put_all(platform, shop_oracle.sales(10 * SMALL, SMALL))
     versitygw.well()
-    code, output = platform.run_whole("shop")
-    assert code == 0, output
+    platform.run("shop")
 
     log = versitygw.log
     plans = [at for at, line in enumerate(log) if line.startswith("PUT ") and "/checkpoints/receive/1/offsets/" in line]
@@ -104,7 +112,7 @@ def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Locatio
 @pytest.mark.whole
 @pytest.mark.parametrize("form", PUT)
 def test_rows_of_files_in_a_store_after_a_kill(
-    platform: Platform, root: Location, versitygw: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    platform: Platform, root: Location, versitygw: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, form: str
 ) -> None:
     """Parquet and Avro that lie in a store as well, read by Spark's tasks."""
     files, inbox = shop_oracle.sales(200, 2), location(f"{versitygw.bucket()}/in")
@@ -112,25 +120,21 @@ def test_rows_of_files_in_a_store_after_a_kill(
     for number, records in enumerate(files):
         PUT[form](tmp_path / f"{number}", [record | {"at": datetime.fromisoformat(str(record["at"]))} for record in records])
         stores.of(inbox).put(inbox / f"{number}", (tmp_path / f"{number}").read_bytes())
-    code, output = platform.run_killed("receive-after-delta", "shop", "--close", nth=1)
-    assert code < 0, output
-    code, output = platform.run_whole("shop", "--close")
-    assert code == 0, output
+    assert ended_at(platform, monkeypatch, "receive-after-delta", 1, "--close")
+    platform.run("shop", "--close")
     assert_equals_the_batch(files)
 
 
 @pytest.mark.parametrize("point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)])
 def test_upserts_deletes_and_recomputed_windows_in_the_store(
-    platform: Platform, root: Location, monkeypatch: pytest.MonkeyPatch, point: str
+    platform: Platform, root: Location, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, point: str
 ) -> None:
-    """Killed between the two commits of a batch with deletes, and before late records are folded in."""
+    """Ended between the two commits of a batch with deletes, and before late records are folded in."""
     platform.give(monkeypatch, ONLYONCE_PIPELINES=str(settings.ROOT / "tests" / "support" / "stored_upserts.py"))
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
-    code, output = platform.run_killed(point, "shop", "--close")
-    assert code < 0, output
-    code, output = platform.run_whole("shop", "--close")
-    assert code == 0, output
+    assert ended_at(platform, monkeypatch, point, 1, "--close")
+    platform.run("shop", "--close")
 
     records = shop_oracle.distinct(files)
     assert multiset(result("newest"), "shop", "id", "cents") == multiset(shop_oracle.newest(records), "shop", "id", "cents")
@@ -141,23 +145,24 @@ def test_upserts_deletes_and_recomputed_windows_in_the_store(
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("kind", "method"), [("slow", ""), ("error", ""), ("cut", "PUT")])
-def test_a_store_that_is_ill_all_of_the_time_does_not_show(platform: Platform, root: Location, versitygw: S3, kind: str, method: str) -> None:
+def test_a_store_that_is_ill_all_of_the_time_does_not_show(
+    platform: Platform, root: Location, versitygw: S3, spark_in_store: None, kind: str, method: str
+) -> None:
     """Whoever asks, asks again: the driver, the tasks and Spark's own writer of checkpoints."""
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
     versitygw.ill(kind, every=9, method=method)
     try:
-        code, output = platform.run_whole("shop", "--close")
+        platform.run("shop", "--close")
     finally:
         versitygw.well()
-    assert code == 0, output
     assert_equals_the_batch(files)
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("kind", "says"), [("expired", "ExpiredToken"), ("gone", "is not there")])
 def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
-    platform: Platform, root: Location, versitygw: S3, kind: str, says: str
+    platform: Platform, root: Location, versitygw: S3, spark_in_store: None, kind: str, says: str
 ) -> None:
     """Once batches are under way: after so many requests that the first start has passed."""
     files = shop_oracle.sales(120, 2)
@@ -170,8 +175,7 @@ def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
     assert code > 0, output
     assert says in output, output[-3000:]
     assert "Traceback" not in output
-    code, output = platform.run_whole("shop", "--close")
-    assert code == 0, output
+    platform.run("shop", "--close")
     assert_equals_the_batch(files)
 
 

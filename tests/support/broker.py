@@ -52,7 +52,10 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.dedupe.buffer.size=2097152
+log.cleaner.backoff.ms=100
 """
+CLEANABLE: dict[str, Any] = {"segment_ms": "1", "min_cleanable_dirty_ratio": "0.001"}
+"""Options of a topic of which each message that is sent by itself begins a segment: the cleaner takes all but the last."""
 GUARDED = """
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
@@ -176,6 +179,17 @@ class Broker:
 
         place = TopicPartition(name, partition, offset)
         self.admin.delete_records([place])[place].result(PATIENCE)
+
+    def compact(self, name: str) -> None:
+        """Make a topic of one partition compacted, and wait until the broker has removed a message. Such a topic is made with CLEANABLE."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        before = len(self.read(name, 1))
+        policy = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[policy])
+        self.admin.incremental_alter_configs([changed])[changed].result(PATIENCE)
+        waits = Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE), retry=retry_if_result(lambda there: there >= before))
+        waits(lambda: len(self.read(name, 1)))
 
     def producer(self, **config: Any) -> Any:
         """A producer of confluent-kafka; an option has `_` for a dot: `transactional_id='one'`."""

@@ -1,36 +1,47 @@
-"""Runs of the tests' own process that end at a fail-point, as one whose driver is lost does."""
+"""Runs of the tests' own process that end at a fail-point, as a run whose driver is lost.
+
+Spark's session stays up, so such a run costs a sixth of a driver of its own. A fail-point that Spark's tasks pass can't end it:
+these are other processes. `Platform.run_killed` sends SIGKILL to a whole driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import ModuleType
-
 import pytest
 
-from onlyonce.failpoints import FailPoint
-from onlyonce.outputs import in_driver, outputs
+from onlyonce import failpoints
 from tests.support.platform import Platform
 
-OF_OUTPUTS = (outputs, in_driver)
-"""The modules that pass an output's fail-points."""
+
+class _Every(dict[str, tuple[int, str]]):
+    """Every fail-point, from its first pass on."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __getitem__(self, _: str) -> tuple[int, str]:
+        return 1, "fail"
 
 
-def ended_at(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int, *arguments: str, pipeline: str = "shop", modules: Sequence[ModuleType] = OF_OUTPUTS
-) -> bool:
-    """Run until that pass of a fail-point, or to the end; gives whether it came there."""
-    passed: list[str] = []
+def ended_at(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int = 1, *arguments: str, pipeline: str = "shop") -> bool:
+    """Run until this pass of a fail-point, or to the end. Return whether the run came to the fail-point.
 
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
+    From then on every fail-point fails: a driver that is lost takes no further step, neither of this output nor of another.
+    """
+    folder = platform.home / "failpoints"
+    folder.mkdir(exist_ok=True)
+    (folder / point).unlink(missing_ok=True)
     with monkeypatch.context() as armed:
-        for module in modules:
-            armed.setattr(module, "passing", passing)
+
+        def strike(name: str, _: str) -> None:
+            armed.setattr(failpoints, "_POINTS", _Every())
+            armed.setattr(failpoints, "STRIKES", "")  # what fails from now on is no strike
+            raise failpoints.FailPoint(name)
+
+        armed.setattr(failpoints, "_POINTS", {point: (nth, "raise")})
+        armed.setattr(failpoints, "_strike", strike)
+        armed.setenv("ONLYONCE_FAILPOINT_DIR", str(folder))
         try:
             platform.run(pipeline, *arguments)
-        except FailPoint:
+        except failpoints.FailPoint:
             return True
     return False

@@ -6,20 +6,55 @@ A JVM that ends while it starts, as where the machine has no memory for it at th
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
+from onlyonce import environment
+from onlyonce.model.storage.location import location
+from onlyonce.storage.stores import options
+
 STARTS = 3
+ANY = "s3://any"
+HADOOP = "spark.hadoop."
 
 
 def session(name: str) -> Any:
-    """A session with two cores. A JVM that ends before it answers is started again, and the summary of the tests tells it. Raises what the last start did."""
+    """Start a session with two cores and, if they are installed, the jars of S3 on its class path. Raise what the last start raised.
+
+    A JVM that ends before it answers is started again, and the summary of the tests says so.
+    """
     from onlyonce.session.session import start
+    from onlyonce.spark.options import JARS
 
     starts = Retrying(retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True)
-    return starts(start, name, "local[2]")
+    with environment.within({"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}):
+        session = starts(start, name, "local[2]")
+    session.conf.set(options.CHECKPOINTS, options.ON_DISK)
+    session.sparkContext.environment["ONLYONCE_DATA"] = ""  # its Python workers inherit the variables of the JVM
+    return session
+
+
+@contextmanager
+def in_store(session: Any, given: Mapping[str, str]) -> Iterator[None]:
+    """Let the session and its Python workers reach an S3 by its variables, as a session that is started with these variables does."""
+    hadoop, workers = session.sparkContext._jsc.hadoopConfiguration(), session.sparkContext.environment
+    with environment.within(dict(given)):
+        found = {key.removeprefix(HADOOP): value for key, value in options.of_spark(location(ANY)).items() if key.startswith(HADOOP)}
+    # The JVM started without the variables.
+    found |= {"fs.s3a.access.key": given["AWS_ACCESS_KEY_ID"], "fs.s3a.secret.key": given["AWS_SECRET_ACCESS_KEY"]}
+    for key, value in found.items():
+        hadoop.set(key, value)
+    workers.update(given)
+    yield
+    for name in given:
+        del workers[name]
+    for key in found:
+        hadoop.unset(key)
+    session.conf.set(options.CHECKPOINTS, options.ON_DISK)
 
 
 def _has_ended(error: BaseException) -> bool:

@@ -22,7 +22,6 @@ from tests.support import go_programs
 from tests.support.platform import ROOT, free_port
 
 SOURCE, FRONT = ROOT / "tests" / "s3_server", ROOT / "tests" / "s3_front"
-PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
 WHY = "the tests of object stores run against versitygw, a server of S3 that is Go"
 KEY, SECRET = "onlyonce-tests", "a-secret-that-is-nowhere-else"
 
@@ -85,7 +84,7 @@ class S3:
 @contextmanager
 def versitygw(folder: Path) -> Iterator[S3]:
     """A real server, whose objects are files below a folder. Skips without Go."""
-    program = go_programs.built(SOURCE, WHY, PACKAGE)
+    program = go_programs.built(SOURCE, WHY)
     port, buckets, meta = free_port(), folder / "buckets", folder / "meta"
     for made in (buckets, meta):
         made.mkdir(parents=True, exist_ok=True)

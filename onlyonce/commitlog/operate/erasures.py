@@ -174,4 +174,7 @@ def searched_columns(connection: Connection, schema: str, table: str, asked: lis
 
 def rewrite(connection: Connection, table: str) -> None:
     """Write a table from which an erasure deletes rows into new files. Not within a transaction."""
-    do(connection, "erasures", f"rewrite_{table}")
+    if table == "outbox":
+        do(connection, "erasures", "rewrite_outbox")
+    else:
+        do(connection, "erasures", "rewrite_rejected")

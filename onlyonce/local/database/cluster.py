@@ -21,6 +21,7 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import connection
 
+from onlyonce.database.statements import queries
 from onlyonce.local import secret_files
 from onlyonce.local.database import accounts
 from onlyonce.model.errors import InvariantBroken, Refused
@@ -35,6 +36,13 @@ ROLES = {
 }
 AUTHENTICATION = "require_auth=scram-sha-256"
 """libpq's option by which no server, such as another program on the port while ours is down, gets a password in clear text."""
+READER = (
+    "SET default_transaction_read_only = on",
+    "SET statement_timeout = '10min'",
+    "SET idle_in_transaction_session_timeout = '10min'",
+    "CONNECTION LIMIT 60",
+)
+"""Of the role that only reads. Drivers need the server's other connections. Sessions of ours have time limits of their own (`connect.OPTIONS`)."""
 OWNERS = {"onlyonce": "onlyonce_writer", "airflow": "airflow"}
 
 
@@ -94,6 +102,13 @@ def make_missing(admin_url: str, passwords: dict[str, str]) -> None:
         _create_databases(session)
     finally:
         session.close()
+    # What is revoked of functions holds in one database.
+    session = psycopg2.connect(admin_url.replace("+psycopg2", ""), dbname="onlyonce")
+    try:
+        with session, session.cursor() as cursor:
+            cursor.execute(queries("own_server")["protect"])
+    finally:
+        session.close()
 
 
 def _create_roles(session: connection, passwords: dict[str, str]) -> None:
@@ -103,7 +118,8 @@ def _create_roles(session: connection, passwords: dict[str, str]) -> None:
         for role in sorted(set(passwords) - there):
             statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
             cursor.execute(statement.format(sql.Identifier(role), sql.Literal(passwords[role])))
-        cursor.execute("ALTER ROLE onlyonce_reader SET default_transaction_read_only = on")
+        for setting in READER:
+            cursor.execute(f"ALTER ROLE onlyonce_reader {setting}")
 
 
 def _create_databases(session: connection) -> None:
@@ -116,6 +132,8 @@ def _create_databases(session: connection) -> None:
                 cursor.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
             # By default every role may connect to, and make temporary tables in, every database.
             cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(names[0]))
+        for database in ("postgres", "template1"):  # where a role could make temporary tables and large objects too
+            cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(database)))
         cursor.execute("GRANT CONNECT ON DATABASE onlyonce TO onlyonce_reader")
 
 

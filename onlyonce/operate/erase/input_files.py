@@ -9,6 +9,7 @@ Who calls it: `forget`. Errors: OSError. Not promised: files that are packed, th
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,12 @@ def blank(lines: Lines) -> None:
     for first, until in lines.places:
         content[first:until] = b" " * (until - first)
     new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
-    new.write_bytes(content)
-    new.chmod(before.st_mode)
+    # Of mode 600 from its first byte on: a kill may leave it.
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        if os.geteuid() == 0:  # else the file is this user's own
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
     os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
     durable.sync(new)
     passing("forget-before-file")

@@ -40,6 +40,7 @@ from onlyonce.outputs.recompute.recompute_lookups import Which
 from onlyonce.outputs.recompute.recomputed import Parts, Recomputed, between, starts_in
 from onlyonce.outputs.windows import windowing
 from onlyonce.receive import past_rows
+from onlyonce.sinks import held_values
 from onlyonce.sinks.sinks import SinkWriter
 
 log = structlog.get_logger()
@@ -194,10 +195,11 @@ def _written(
     for step in results.steps_of(context, query, chain[0], made.rows):
         mine = _rows_of(context, held, step.output, rows, made.parts)
         found = results.measured(mine, step.output.sink)
-        if todo[step.output.name] in ("replace", "correct"):
-            step.writer.replace(batch, found.rows, found.content, made.span)
-        elif todo[step.output.name] == "resend":
-            step.writer.write(batch, found.rows, found.content)
+        with held_values.named(step.output, found.rows, outside=found.outside):
+            if todo[step.output.name] in ("replace", "correct"):
+                step.writer.replace(batch, found.rows, found.content, made.span)
+            elif todo[step.output.name] == "resend":
+                step.writer.write(batch, found.rows, found.content)
         if todo[step.output.name] != "skip":
             writers.append(step.writer)
         unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"

@@ -8,7 +8,7 @@ Spark's own writer knows them all, but it has no conditional PUT. So what is not
 | generated columns                                       | computed where a row does not give them; else looked at as a constraint          |
 | append-only                                             | honoured: rows are never replaced there, so an upsert is refused                 |
 | change data feed, deletion vectors                      | appends only: what they add is what the log says                                 |
-| column mapping, row tracking, in-commit timestamps, identity columns, default values, clustering, type widening, char(n), UniForm | refused |
+| column mapping, row tracking, in-commit timestamps, identity columns, default values, clustering, type widening, char(n), UniForm, a symlink manifest | refused |
 
 Who calls it: the Delta sink, before anything is written, and each try of a commit. Errors: Refused. Not promised: anything of a feature that Delta will have one day: it is refused.
 """
@@ -33,7 +33,7 @@ HARMLESS = (
     "delta.appendOnly", "delta.constraints.", "delta.dataSkipping", "delta.logRetentionDuration", "delta.deletedFileRetentionDuration", "delta.checkpoint",
     "delta.enableChangeDataFeed", "delta.minReaderVersion", "delta.minWriterVersion", "delta.feature.", "delta.autoOptimize.", "delta.targetFileSize",
     "delta.tuneFileSizesForRewrites", "delta.enableDeletionVectors", "delta.columnMapping.", "delta.isolationLevel", "delta.enableExpiredLogCleanup",
-    "delta.setTransactionRetentionDuration", "delta.sampleRetentionDuration", "delta.compatibility.symlinkFormatManifest.enabled",
+    "delta.setTransactionRetentionDuration", "delta.sampleRetentionDuration", table_features.MANIFEST,
     "delta.randomizeFilePrefixes", "delta.parquet.compression.codec", "delta.enableTypeWidening", "delta.enableRowTracking", "delta.enableInCommitTimestamps",
 )  # fmt: skip
 """Properties that are hints, or that are judged by their features."""

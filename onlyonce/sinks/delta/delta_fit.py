@@ -8,7 +8,8 @@ table. Not promised: that the write succeeds, for a disk may be full. `onlyonce 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -23,19 +24,35 @@ from onlyonce.session.names import quoted
 from onlyonce.sinks.delta import delta_features, delta_files, delta_inside, delta_rows
 from onlyonce.sinks.delta.delta_rows import GENERATED
 from onlyonce.storage import opening
+from onlyonce.storage.table_files import Held
 
 CONSTRAINT = "delta.constraints."
 
 
-def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) -> None:
-    """Raise for rows that can't be written. `stored`: those of them that will be in the table."""
+class Merges(Protocol):
+    """A change whose rows keep columns of the rows that are in the table."""
+
+    def files(self, table: DeltaTable) -> list[Held]:
+        """See `changing.Plan`."""
+
+    def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """Return the rows that would be written."""
+
+
+def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None) -> None:
+    """Raise for rows that can't be written. `stored`: those of them that will be in the table. `plan`: makes the change, if it keeps what the rows do not give."""
     if output.sink.write in ("upsert", HISTORY):
         _check_keys(output, rows)
         _check_order(output, rows)
     table = opening.table(path)
     there = delta_rows.schema(table)
+    given = {*delta_rows.spelled(stored, there).columns}
     written = delta_rows.as_stored(stored, there)
-    for name, condition in conditions(table, there, written, {*stored.columns}).items():
+    asked = conditions(table, there, written, given)
+    if plan and asked and {*there.names} - given:
+        change = plan()
+        written = change.merged(table, change.files(table))
+    for name, condition in asked.items():
         # Delta lets in what is true; neither false nor null.
         if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(

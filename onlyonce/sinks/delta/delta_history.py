@@ -49,8 +49,14 @@ class History:
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """See `changing.Plan`."""
-        moved = self._moved(self._changes(table, files))
-        return delta_upsert.Upsert(moved, self.path, self._identity).write(table, files, folder)
+        return self._upsert(table, files).write(table, files, folder)
+
+    def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """See `delta_fit.Merges`."""
+        return self._upsert(table, files).merged(table, files)
+
+    def _upsert(self, table: DeltaTable, files: Sequence[Held]) -> delta_upsert.Upsert:
+        return delta_upsert.Upsert(self._moved(self._changes(table, files)), self.path, self._identity)
 
     @property
     def _identity(self) -> tuple[str, ...]:

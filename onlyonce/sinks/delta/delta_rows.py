@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from urllib.parse import unquote
 
@@ -67,11 +67,23 @@ def of_names(path: Location, files: Sequence[Held], names: Sequence[str]) -> lis
     return sorted((known[name] for name in plain), key=lambda held: held.path)
 
 
-def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
-    """The rows with the table's own names for their columns, and with what it makes of them (generated columns)."""
+def spelled(rows: DataFrame, there: StructType) -> DataFrame:
+    """Return rows with the table's own names for their columns."""
     names = {field.name.lower(): field.name for field in there}
     others = {name: names[name.lower()] for name in rows.columns if names.get(name.lower(), name) != name}
-    spelled = rows.withColumnsRenamed(others) if others else rows
-    given = {*spelled.columns}
-    made = [field for field in there if GENERATED in field.metadata and field.name not in given]
-    return spelled.withColumns({field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType) for field in made}) if made else spelled
+    return rows.withColumnsRenamed(others) if others else rows
+
+
+def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
+    """Return new rows with all columns of the table: null if the rows do not give one, or what the table generates."""
+    given = spelled(rows, there)
+    lacking = {field.name: F.lit(None).cast(field.dataType) for field in there if field.name not in given.columns}
+    return generated(given.withColumns(lacking) if lacking else given, there, given.columns)
+
+
+def generated(rows: DataFrame, there: StructType, given: Collection[str], new: Column | None = None) -> DataFrame:
+    """Return rows with what the table generates in its columns that are not `given`. `new`: which rows are written anew; the others stay."""
+    made = {field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType) for field in there if GENERATED in field.metadata and field.name not in given}
+    if new is not None:
+        made = {name: F.when(new, value).otherwise(F.col(quoted(name))) for name, value in made.items()}
+    return rows.withColumns(made) if made else rows

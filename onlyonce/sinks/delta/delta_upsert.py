@@ -78,6 +78,10 @@ class Upsert:
         new = delta_files.write(self._merged(table, touched), folder, table.metadata().partition_columns)
         return Change(touched, new)
 
+    def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """See `delta_fit.Merges`."""
+        return self._merged(table, self._touched(table, files))
+
     @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch
     def _bounds(self, partitions: tuple[str, ...]) -> dict[str, Bounds]:
         return bounds(self.rows, [*self.keys, *self.further], partitions)
@@ -92,10 +96,10 @@ class Upsert:
 
     def _merged(self, table: DeltaTable, touched: Sequence[Held]) -> DataFrame:
         there = delta_rows.schema(table)
-        arriving = delta_rows.as_stored(self.rows, there)
+        arriving = delta_rows.spelled(self.rows, there)
         if not touched:
-            new = arriving.filter(~F.col(quoted(self.gone))) if self.gone else arriving
-            return new.drop(self.gone) if self.gone else new
+            new = arriving.filter(~F.col(quoted(self.gone))).drop(self.gone) if self.gone else arriving
+            return delta_rows.as_stored(new, there)
         old = delta_rows.read(self.rows.sparkSession, self.path, table, touched).withColumn(THERE, F.lit(True))
         both = old.alias("t").join(arriving.withColumn(ARRIVES, F.lit(True)).alias("s"), matched(self.keys), "full_outer")
         is_new = F.col(f"t.{THERE}").isNull()
@@ -104,7 +108,8 @@ class Upsert:
         if self.gone:
             both = both.filter(~(takes & F.coalesce(F.col(f"s.{quoted(self.gone)}"), F.lit(False))))
         given = {*arriving.columns}
-        return both.select(*[_column(field.name, takes, arrives=field.name in given) for field in there])
+        columns = [_column(field.name, takes, arrives=field.name in given) for field in there]
+        return delta_rows.generated(both.select(*columns, takes.alias(ARRIVES)), there, given, F.col(ARRIVES)).drop(ARRIVES)
 
 
 def _column(name: str, takes: Column, *, arrives: bool) -> Column:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from deltalake import CommitProperties
+from deltalake import CommitProperties, DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
@@ -66,6 +66,7 @@ class DeltaWriter:
         self.path = settings.table_location(target(context.pipeline, output).split(":", 1)[1] + context.target_suffix())
         self._deletes = delta_deletes.of(self.path, self._sink)
         self._read_on: Appended | None = None
+        self._schema, self._form = StructType(), ""
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
@@ -82,30 +83,38 @@ class DeltaWriter:
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {owner.PROPERTY: owner.note(self._context.platform)})
-        delta_features.refuse(opening.table(self.path), self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
-        columns.fit(self.path, full, f"output {self._output.name}")
-        delta_table.check_remembers(self.path, self._output.name)
+        self._schema, self._form = full, ""
+        self._check_table(opening.table(self.path))
         if self._sink.table and not self._context.target_suffix():
             delta_name.enter(session, self._output, self._sink.table, self.path)
         if DATE in full.names and not settled:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
+    def _check_table(self, table: DeltaTable) -> None:
+        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its owner may alter it between two batches."""
+        if opening.form(table) == self._form:
+            return
+        delta_features.refuse(table, self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
+        columns.fit(self.path, self._schema, f"output {self._output.name}")
+        delta_table.check_remembers(self.path, self._output.name)
+        self._form = opening.form(opening.table(self.path))
+
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
         dated = _dated(rows)
         if content.rows:
-            delta_fit.check(self._output, self.path, dated, self._stored(dated))
+            self._check_table(self._now().table)
+            delta_fit.check(self._output, self.path, dated, self._stored(dated), None if self._sink.write == "append" else lambda: self._upsert(dated))
         self._witnessed(batch, content, lambda commit: self._put(dated, commit, replayed=batch.replayed))
         return 0
 
     def _put(self, dated: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
         if self._sink.write == "append":
-            delta_append.append(dated, self.path, commit, replayed=replayed)
+            delta_append.append(dated, self.path, commit, replayed=replayed, form=self._form)
             return
         if self._deletes:
             self._deletes.remember(dated, commit, replayed=replayed)
-        plan = delta_history.History(dated, self.path, self._sink) if self._sink.write == newest.HISTORY else self._upsert(dated)
-        changing.change(self.path, commit, plan, replayed=replayed)
+        changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
 
     def _witnessed(self, batch: Batch, content: Content, put: Callable[[delta.Commit], object]) -> None:
         """The witness, then what `put` commits; of a batch without rows the witness alone."""
@@ -122,16 +131,19 @@ class DeltaWriter:
         """Return the rows of an append to a table without conditions for a row."""
         if self._sink.write != "append":
             return None
+        self._check_table(self._now().table)
         table = self._now().table
         there = delta_rows.schema(table)
-        stored = delta_rows.as_stored(_dated(rows.withColumn(HASH, content_hash.row_hash(rows.schema))), there)
+        carried = content_hash.carried(rows.schema, rows.columns)
+        stored = delta_rows.as_stored(_dated(rows.select("*", content_hash.row_hash(rows.schema).alias(HASH), *carried)), there)
         if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
             return None
         return delta_files.placed(stored, table.metadata().partition_columns)
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The same witness and commit, with files that the driver writes."""
-        self._witnessed(batch, content, lambda commit: delta_append.append_few(rows.drop_columns([HASH]), self._now(), commit, replayed=batch.replayed))
+        plain = rows.drop_columns([HASH, *content_hash.names_of(rows.column_names)])
+        self._witnessed(batch, content, lambda commit: delta_append.append_few(plain, self._now(), commit, replayed=batch.replayed, form=self._form))
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""
@@ -141,13 +153,14 @@ class DeltaWriter:
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        self._check_table(opening.table(self.path))
         delta_features.refuse_change(opening.table(self.path), self.path)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
         delta_fit.check(self._output, self.path, dated, dated)
         self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
-        changing.change(self.path, commit, delta_replace.Replace(dated, self.path, span, DATE))
+        changing.change(self.path, commit, delta_replace.Replace(dated, self.path, span, DATE), form=self._form)
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
@@ -176,7 +189,7 @@ class DeltaWriter:
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _upsert(self, rows: DataFrame) -> changing.Plan:
+    def _upsert(self, rows: DataFrame) -> delta_history.History | delta_upsert.Upsert:
         if self._sink.write == newest.HISTORY:
             return delta_history.History(rows, self.path, self._sink)
         keys, newer = self._sink.keys, self._newer(rows.columns)

@@ -104,13 +104,13 @@ class FilesWriter:
         if batch.replayed and not batch.at_least_once:
             check_replay(database, plan, self._output.name, pinned, schema)
         columns, arrow = self._body(schema)
-        floats = tuple(field.name for field in content_hash.float_fields(schema))
-        beside = [F.col(quoted(name)) for name in floats if name not in arrow.names]
+        floats = content_hash.floats(schema)
+        beside = [column.alias(name) for name, column in floats.items() if name not in arrow.names]
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
         placed = placed if content_of_rows.rows else _no_rows(placed, plan.partitions)
         work = files_unit.Work(
             database, UnitId(plan.lineage, plan.batch_id, self._output.name, 0), driver.number, driver.epoch, self._sink,
-            self.place, stores.store_of(self.place), arrow, floats, plan.partitions, tuple(sorted(whole, key=str)),
+            self.place, stores.store_of(self.place), arrow, tuple(floats), plan.partitions, tuple(sorted(whole, key=str)),
             not batch.at_least_once,
         )  # fmt: skip
         rows = placed.sortWithinPartitions(START, END, SHARD, HASH)

@@ -32,9 +32,9 @@ ROW = "oo_row"
 CHUNK = 2 << 20
 """Bytes of rows in one statement: servers take 16 MB and more, and larger statements are no faster."""
 TWICE = 1062
-ROWS_AT_FAULT = {1062, 1048, 1292, 1364, 1366, 1411, 1452, 1644, 1906, 3105, 3819, 4025}
+ROWS_AT_FAULT = {1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1526, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}
 """Beside those that are DataError or IntegrityError: a time that is none, a column without a value, a constraint, a trigger's SIGNAL, a
-generated column."""
+generated column or its expression, no partition for a row."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits
 
 
 class MySQLWriter:
@@ -76,13 +76,13 @@ class MySQLWriter:
         schema, keys = rows.schema, self._sink.keys
         key = F.xxhash64(*[F.col(quoted(k)) for k in keys]) if keys else content_hash.row_hash(schema)
         found = self._units.pinned(batch, rows, key)
-        beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
         exported = found.select(
             mysql_columns.row(schema).alias(mysql_rows.ROW),
-            *[F.col(quoted(name)).alias(column) for column, name in beside],
+            *content_hash.carried(schema),
             HASH,
             PARTITION,
         )
+        beside = tuple(content_hash.names_of(exported.columns).items())
         self._units.commit(exported, self._work(batch.plan, write, windows, beside), mysql_rows.putting(_loaded(schema)))
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:

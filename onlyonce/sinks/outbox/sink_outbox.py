@@ -29,7 +29,7 @@ from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits
 
 
 class OutboxWriter:
@@ -68,7 +68,6 @@ class OutboxWriter:
             batch, rows, F.xxhash64(*map(_column, keys)) if keys else content_hash.row_hash(schema)
         )
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
         exported = self._in_order(pinned).select(
             F.lit(self._instance).alias("instance"),
             F.lit(self._output.name).alias("output"),
@@ -78,10 +77,11 @@ class OutboxWriter:
             F.lit(self._origin.state).alias("state"),
             self._key(schema).alias("key"),
             encoding.json_object(schema).alias("payload"),
-            *[_column(name).alias(column) for column, name in beside],
+            *content_hash.carried(schema),
             HASH,
             PARTITION,
         )
+        beside = tuple(content_hash.names_of(exported.columns).items())
         work = postgres_unit.Work(
             self._database, unit, self._epoch, "onlyonce_private", "outbox", "append", (), (), beside=beside
         )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
@@ -20,7 +19,6 @@ from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
 from onlyonce.session import worker
 from onlyonce.session.adaptive import planned_once
-from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import pinned, postgres_unit
 
 
@@ -65,8 +63,3 @@ class PinnedUnits:
             return
         logged = units.of_batch(connection, plan.lineage, plan.batch_id)
         units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)
-
-
-def floats(schema: StructType) -> tuple[str, ...]:
-    """The columns of which a unit keeps sums."""
-    return tuple(f.name for f in content_hash.float_fields(schema))

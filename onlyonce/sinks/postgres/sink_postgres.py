@@ -6,7 +6,7 @@ units; the log notes that (`authorities`), and the end of the batch copies the u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 
 
@@ -57,7 +57,7 @@ class PostgresWriter:
         if content_of_rows.rows == 0:
             self._units.commit_nothing(batch, content_of_rows)
             return 0
-        self._commit(batch, rows, self._sink.write, None)
+        self._commit(batch, rows, content_of_rows, self._sink.write, None)
         return 0
 
     def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
@@ -66,7 +66,8 @@ class PostgresWriter:
             return None
         stored = self._stored(rows)
         hashed = stored.withColumn(HASH, content_hash.row_hash(stored.schema))
-        return hashed.select(*[encoding.in_copy(f) for f in stored.schema.fields], HASH, F.lit(0).alias(PARTITION))
+        carried = content_hash.carried(stored.schema, stored.columns)
+        return hashed.select(*[encoding.in_copy(f) for f in stored.schema.fields], *carried, HASH, F.lit(0).alias(PARTITION))
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The one unit of the batch."""
@@ -74,7 +75,7 @@ class PostgresWriter:
             self._units.commit_nothing(batch, content)
             return
         passing("postgres-before-units")
-        work = self._work(batch, tuple(name for name in content.floats if name in rows.column_names), self._sink.write, None)
+        work = self._work(batch, content, rows.column_names, self._sink.write, None)
         list(postgres_unit.write_unit(work)(iter(rows.to_batches())))
         passing("postgres-after-units")
 
@@ -85,9 +86,9 @@ class PostgresWriter:
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
-        self._commit(batch, rows, "replace", tuple(time.isoformat() for time in span.times))
+        self._commit(batch, rows, content_of_rows, "replace", tuple(time.isoformat() for time in span.times))
 
-    def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
+    def _commit(self, batch: Batch, rows: DataFrame, content: Content, write: str, windows: tuple[str, ...] | None) -> None:
         rows = self._stored(rows)
         schema = rows.schema
         key = (
@@ -96,17 +97,18 @@ class PostgresWriter:
             else content_hash.row_hash(schema)
         )
         pinned = self._units.pinned(batch, rows, key)
-        exported = pinned.select(*[encoding.in_copy(f) for f in schema.fields], HASH, PARTITION)
-        self._units.commit(exported, self._work(batch, floats(schema), write, windows))
+        exported = pinned.select(*[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION)
+        self._units.commit(exported, self._work(batch, content, exported.columns, write, windows))
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         return rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
 
-    def _work(self, batch: Batch, floats: tuple[str, ...], write: str, windows: tuple[str, ...] | None) -> postgres_unit.Work:
+    def _work(self, batch: Batch, content: Content, columns: Sequence[str], write: str, windows: tuple[str, ...] | None) -> postgres_unit.Work:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            floats, windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
+            tuple(name for name in content.floats if name in columns), windows, self._table.by_window,
+            tuple(content_hash.names_of(columns).items()), newest_by=self._sink.newest_by, deletes=self._sink.deletes,
         )  # fmt: skip
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:

@@ -63,10 +63,6 @@ class Folders:
         return True
 
 
-DIRECTLY_IN = Folders()
-"""Nobody asks for what it skips."""
-
-
 def of(pipeline: Pipeline, skipped: set[str] | None = None) -> Folders:
     """Return what becomes of the folders below the inbox of a pipeline with one source."""
     return Folders(is_recursive(pipeline), set() if skipped is None else skipped)

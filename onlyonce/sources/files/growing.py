@@ -22,7 +22,7 @@ import xxhash
 from onlyonce.declare.sources.starts import Start, before_start
 from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.file_identity import inode, of_open, opened
-from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
+from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.listing import InputFile, accept, printable
 
 MARK = 1 << 10
@@ -44,10 +44,10 @@ class Known:
 
 
 def new_ranges(
-    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders = DIRECTLY_IN
+    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders | None = None
 ) -> list[InputFile]:
     """What each file of the folder has beyond what is known of it, in ranges of whole lines; the oldest change first."""
-    found = sorted(_there(folder, with_packed, links=links, folders=folders), key=lambda one: (one.modified_ns, one.path))
+    found = sorted(_there(folder, with_packed, links=links, folders=folders or Folders()), key=lambda one: (one.modified_ns, one.path))
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
         looks = pool.map(lambda one: list(_new(one, known, most_bytes)), found)
         ranges = [one for of_file in looks for one in of_file]
@@ -92,7 +92,7 @@ def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
 def _places(file: InputFile, *, links: bool) -> Iterator[str]:
     # The folder is looked through only for one that was renamed.
     yield regular_file.place(file.place, links=links)
-    for one in _there(Path(file.place).parent, True, links=links):
+    for one in _there(Path(file.place).parent, True, links=links, folders=Folders()):
         if one.inode == inode(file.identity).number:
             yield one.place
 
@@ -108,7 +108,7 @@ class _There:
     kind: str | None
 
 
-def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders = DIRECTLY_IN) -> list[_There]:
+def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders) -> list[_There]:
     found = []
     for entry in folders.entries(str(folder), links=links):
         with suppress(OSError):

@@ -20,7 +20,7 @@ import numpy as np
 
 from onlyonce.model.values.line_values import Invalid, csv_cells
 from onlyonce.sources.files import packing, regular_file
-from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
+from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.object_file import ObjectFile
 
 PIECE = 1 << 22
@@ -95,7 +95,7 @@ def new_files(
     count: Counter | None = None,
     *,
     links: bool = False,
-    folders: Folders = DIRECTLY_IN,
+    folders: Folders | None = None,
 ) -> Iterator[InputFile]:
     """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
 
@@ -107,7 +107,7 @@ def new_files(
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
             pool.submit(_accepted, one, header, count) if one.size > PIECE else _accepted(one, header, count)
-            for one in _fresh(folder, known, links, folders)
+            for one in _fresh(folder, known, links, folders or Folders())
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
 

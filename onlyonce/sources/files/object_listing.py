@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from onlyonce.model.storage.location import Url, location
 from onlyonce.sources.files import listing
-from onlyonce.sources.files.folders import DIRECTLY_IN, Folders
+from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.listing import Counter, Header, InputFile
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
@@ -79,12 +79,12 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
 
 
 def new_objects(
-    prefix: Url, named: str, there: Known, header: Header, most: int, count: Counter | None = None, folders: Folders = DIRECTLY_IN
+    prefix: Url, named: str, there: Known, header: Header, most: int, count: Counter | None = None, folders: Folders | None = None
 ) -> Iterator[list[InputFile]]:
     """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it; `count`
     counts the records of an object that has no lines."""
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if count else AT_ONCE) as pool:
-        for some in _parts(_fresh(prefix, named, there, folders), most):
+        for some in _parts(_fresh(prefix, named, there, folders or Folders()), most):
             accepted = pool.map(partial(_accepted, prefix, named, header, count), sorted(some, key=lambda one: str(one[0].at)))
             if found := [one for one in accepted if one is not None]:
                 yield found
@@ -102,7 +102,7 @@ def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def pages(prefix: Url, folders: Folders = DIRECTLY_IN) -> Iterator[list[Entry]]:
+def pages(prefix: Url, folders: Folders) -> Iterator[list[Entry]]:
     """Yield the objects below a prefix that are input, page by page; the log is told how far it is."""
     listed = 0
     for page in _parts(stores.of(prefix).entries(prefix), PAGE):

@@ -65,6 +65,15 @@ def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[i
     }
 
 
+def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
+    """Return whether the broker may remove messages of the topic whose keys came again. If the account may not ask, it may."""
+    try:
+        with _admin(spark, source) as asking:
+            return "compact" in asking.cleanup_policy().split(",")
+    except Refused:
+        return True
+
+
 class _Asking:
     def __init__(self, jvm: Any, gateway: Any, source: Kafka, admin: Any) -> None:
         self._jvm, self._gateway, self._source, self._admin = jvm, gateway, source, admin
@@ -78,6 +87,14 @@ class _Asking:
             if "UnknownTopicOrPartitionException" in str(error):
                 return None
             raise
+
+    def cleanup_policy(self) -> str:
+        config = self._jvm.org.apache.kafka.common.config
+        topic = config.ConfigResource(config.ConfigResource.Type.TOPIC, self._source.topic)
+        wanted = self._jvm.java.util.ArrayList()
+        wanted.add(topic)
+        found = self._admin.describeConfigs(wanted).all().get().get(topic)
+        return str(found.get("cleanup.policy").value())
 
     def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
         kafka = self._jvm.org.apache.kafka

@@ -77,7 +77,8 @@ class Ranges:
 
         Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
         ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
-        tautology. Raises Refused for lost messages, unless they are to be skipped.
+        tautology. A compacted topic may have fewer messages by then; then no message that is there is without a fate.
+        Raises Refused for lost messages, unless they are to be skipped.
         """
         refuse_lost(self.source, facts)
         left, lost = readable(self.ranges, facts), self._lost(facts)
@@ -90,13 +91,15 @@ class Ranges:
 
         def must(fated: int) -> int:
             offsets = sum(one.offsets for one in left) + len(lost)
-            return (
-                offsets
-                if fated == offsets
-                else len(lost) + (kafka_reader.records(self.spark, self.source, left).count() if left else 0)
-            )
+            if fated == offsets:
+                return offsets
+            now = len(lost) + (kafka_reader.records(self.spark, self.source, left).count() if left else 0)
+            return fated if now < fated < offsets and self._compacted() else now
 
-        return Lines([], frame), must
+        return Lines([], frame, shrinks=self._compacted), must
+
+    def _compacted(self) -> bool:
+        return kafka_admin.may_be_compacted(self.spark, self.source)
 
     def _messages(self, left: list[Range], facts: dict[str, Any]) -> DataFrame:
         source = self.source
@@ -105,8 +108,7 @@ class Ranges:
             messages = kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
         if not isinstance(source.value, Debezium):
             return messages
-        declared = schemas.of(self.pipeline.schema).names
-        return kafka_changes.rows(messages, source.value, declared, keyed="key" in source.registered)
+        return kafka_changes.rows(messages, source.value, self.pipeline.named().values(), keyed="key" in source.registered)
 
     def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
         # Of a batch that begins they are asked for twice, before its row and behind it.

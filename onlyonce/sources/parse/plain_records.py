@@ -1,8 +1,8 @@
 """Turns plain lines into blocks of records: they are read, given their id and packed for their partition, without a row in the JVM.
 
 A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task (`block_files`). A line
-goes on as a line if it is not plain (`plain_lines`), or if its record would not be kept (no id, no event time, or a time before 1970 or too far
-ahead). The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
+stays a line if it is neither plain (`plain_lines`) nor read by Arrow as the table reads it (`arrow_lines`). So does a line whose record would not
+be kept: it has no id, no event time, or a time before 1970 or too far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
 is in a block. The ids are those of `parse`, to the bit.
 
 Who calls it: `exchange`. Not promised: where a block is cut.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
-from onlyonce.sources.parse import id_columns, plain_lines
+from onlyonce.sources.parse import arrow_lines, id_columns, plain_lines
 from onlyonce.sources.parse.parse import BESIDE, BOUND, GIVEN, PLACE
 
 AS_TIMES = ("timestamp", "date")
@@ -38,11 +39,12 @@ FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int6
 class Reader:
     """What a task needs to know to read plain lines: fixed by the declaration and the batch.
 
-    `named` has the name in the source of each column. `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
+    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the name in the source of each column.
+    `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
     valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id.
     """
 
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, Any]
     named: Mapping[str, str]
     beside: Mapping[str, str]
     record_id: tuple[str, ...]
@@ -50,11 +52,12 @@ class Reader:
     latest: int
     partitions: int
     salt: str = ""
+    layout: str = "json"
 
     @property
     def schema(self) -> pa.Schema:
         """Of the records in a block."""
-        return pa.schema([*((name, plain_lines.TYPES[kind]) for name, kind in self.kinds.items()), *FOUND])
+        return pa.schema([*((name, arrow_lines.declared(kind)) for name, kind in self.kinds.items()), *FOUND])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and batches of the other lines, with
@@ -78,10 +81,9 @@ class Reader:
         return lines.append_column(BOUND, pa.repeat(pa.scalar(self.latest, INSTANT), lines.num_rows))
 
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-        """The rows whose lines are plain and valid, and their records."""
+        """The rows whose lines Arrow reads and whose records are valid, and these."""
         of_line = {name: kind for name, kind in self.kinds.items() if name not in self.beside}
-        plain_ones, columns = plain_lines.read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()})
-        rows = np.flatnonzero(plain_ones.to_numpy(zero_copy_only=False))
+        rows, columns = read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()}, self.layout)
         found = dict(zip(of_line, columns, strict=True))
         found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
         time = found[self.event_time].cast(INSTANT)
@@ -142,13 +144,14 @@ class Reader:
 def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
     """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format, leave
     all to the table's reader."""
-    kinds = {field.name: field.dataType.simpleString() for field in schemas.of(pipeline.schema).fields}
+    fields = {field.name: (field.dataType.simpleString(), field.dataType.jsonValue()) for field in schemas.of(pipeline.schema).fields}
+    kinds = {name: simple if isinstance(json_type, str) else json_type for name, (simple, json_type) in fields.items()}
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
     of_line = [kind for name, kind in kinds.items() if name not in beside]
-    if source.format != "json" or not of_line or not {*of_line} <= {*plain_json.EXACT}:
+    if source.format not in arrow_lines.READ or not of_line or any(arrow_lines.declared(kind) is None for kind in kinds.values()):
         return None
-    if any(kinds[name] not in plain_lines.TYPES for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
+    if kinds[pipeline.event_time] not in AS_TIMES:
         return None
     if any(kinds[name] not in id_columns.AS_CAST for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
         return None
@@ -156,7 +159,28 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
     assert latest is not None
     gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""
-    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt)
+    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format)
+
+
+def read(lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json") -> tuple[NDArray[np.int64], list[pa.Array]]:
+    """Return the lines that are read, and their columns: flat ones that are plain by their text, and of the others those that Arrow reads as the table does."""
+    types = [arrow_lines.declared(kind) for kind in kinds.values()]
+    rows, columns = np.zeros(0, np.int64), [pa.nulls(0, one) for one in types]
+    if layout == "json" and all(isinstance(kind, str) and kind in plain_json.EXACT for kind in kinds.values()):
+        plain_ones, columns = plain_lines.read(lines, kinds)
+        rows = np.flatnonzero(plain_ones.to_numpy(zero_copy_only=False))
+    if len(rows) == len(lines):
+        return rows, columns
+    others = np.delete(np.arange(len(lines)), rows)
+    found = arrow_lines.READ[layout](lines.take(pa.array(others)), kinds)
+    if not len(found.rows):
+        return rows, columns
+    more = [arrow_lines.typed(column, one) for column, one in zip(found.columns, types, strict=True)]
+    if not len(rows):
+        return others[found.rows], more
+    both = np.concatenate([rows, others[found.rows]])
+    order = np.argsort(both, kind="stable")
+    return both[order], [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(columns, more, strict=True)]
 
 
 def _unrefused(lines: pa.RecordBatch) -> pa.Array:

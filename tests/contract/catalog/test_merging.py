@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -23,7 +20,7 @@ from onlyonce.receive import merge_as_it_grows
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
-from tests.support.platform import ROOT
+from tests.support.other_process import script_apart
 
 POINTS = (
     "collect-after-floor", "merge-after-take", "merge-before-commit", "merge-after-commit", "merge-after-compact",
@@ -50,11 +47,7 @@ def fill(stream: Receive, bucket: int, batches: int, each: int = 20) -> list[Rec
 
 def killed_at(point: str, script: str, folder: Path) -> int:
     """How a process of its own ends that runs this and is killed where it passes a point first."""
-    environment = os.environ | {
-        "ONLYONCE_FAILPOINTS": f"{point}:1:kill-process", "ONLYONCE_FAILPOINT_DIR": str(folder),
-    }  # fmt: skip
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=ROOT, env=environment, timeout=120, check=False).returncode
+    return script_apart(script, ONLYONCE_FAILPOINTS=f"{point}:1:kill-process", ONLYONCE_FAILPOINT_DIR=str(folder))
 
 
 def stored(stream: Receive) -> Counter[tuple[int, int, bytes]]:

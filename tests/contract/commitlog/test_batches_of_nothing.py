@@ -13,13 +13,13 @@ from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import Content, UnitId
+from onlyonce.model.units import Content, FloatSum, UnitId
 from onlyonce.sinks.postgres import pinned
 from tests.contract.conftest import Log, plan_of
 
-NOTHING = Content(0, "of nothing", {"weight": 0.0})
-SOMETHING = Content(1, "of something", {"weight": 1.0})
-UNITS = "SELECT partition, epoch, rows, content_hash, float_sums->>'weight' FROM onlyonce_private.units"
+NOTHING = Content(0, "of nothing", {"weight": FloatSum()})
+SOMETHING = Content(1, "of something", {"weight": FloatSum.of([1.0])})
+UNITS = "SELECT partition, epoch, rows, content_hash, float_sums->'weight'->>0 FROM onlyonce_private.units"
 
 
 @pytest.fixture

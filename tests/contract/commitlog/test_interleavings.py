@@ -12,13 +12,13 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, ask, transaction
-from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.units import Content, FloatSum, UnitId, compare
 from tests.contract.conftest import Log
 from tests.fault import ledger
 from tests.support.steps import Stage, Steps, interleavings
 
 ROWS = 3
-CONTENT = Content(ROWS, "same", {"weight": 0.5})
+CONTENT = Content(ROWS, "same", {"weight": FloatSum.of([0.5])})
 ENDS = ("commit", "rollback")
 
 
@@ -107,7 +107,7 @@ def test_of_two_attempts_one_writes_its_rows_in_every_interleaving(
     assert set(noted) == (set(winners) if may_win else set())
     assert set(noted.values()) == may_win
     assert rows == Counter((unit, attempt, n + 1) for unit, attempt in noted.items() for n in range(ROWS))
-    contents = log.multiset("SELECT rows, content_hash, float_sums->>'weight' FROM onlyonce_private.units")
+    contents = log.multiset("SELECT rows, content_hash, float_sums->'weight'->>0 FROM onlyonce_private.units")
     assert contents == Counter({(ROWS, "same", "0.5"): len(noted)})
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from onlyonce.model.batch import Batch
 from onlyonce.operate import archive, collect
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
+from tests.support.other_process import script_apart
 from tests.support.platform import ROOT
 
 SCHEMA = pa.schema(
@@ -258,14 +258,9 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     shop.commit(0, 1, 2)
     counted = tmp_path / "failpoints"
     counted.mkdir()
-    environment = os.environ | {
-        "ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(counted),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "onlyonce.operate.collect"]
-    killed = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert killed.returncode == -9, killed.stderr
+    kill = f"{point}:{nth}:kill-process"
+    code = script_apart("from onlyonce.operate import collect; collect.main([])", ONLYONCE_FAILPOINTS=kill, ONLYONCE_FAILPOINT_DIR=str(counted))
+    assert code == -signal.SIGKILL
     folders = (shop.inbox, shop.home / "archive" / "shop")
     left = {path.name: path.read_text() for folder in folders if folder.exists() for path in folder.iterdir()}
     assert left == {name: f"the content of {name}\n" for name in "abc"}

@@ -6,10 +6,7 @@ On the real PostgreSQL, with Delta tables that are made without Spark.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +30,7 @@ from onlyonce.storage.beside import beside
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
 from tests.support import deleted_keys
-from tests.support.platform import ROOT
+from tests.support.other_process import script_apart
 
 __all__ = ["shop"]
 NONE = "PIPELINES = []\n"
@@ -292,11 +289,10 @@ def test_a_kill_at_any_point_does_not_show(
     monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     (tmp_path / "points").mkdir()
-    faults = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path / "points")}
-    command = [sys.executable, "-c", "from onlyonce.operate import drop; drop.main(['shop', '--tables', '--yes'])"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | faults, capture_output=True, text=True, timeout=60)
+    script = "from onlyonce.operate import drop; drop.main(['shop', '--tables', '--yes'])"
+    code = script_apart(script, ONLYONCE_FAILPOINTS=f"{point}:{nth}:kill-process", ONLYONCE_FAILPOINT_DIR=str(tmp_path / "points"))
 
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert code == -signal.SIGKILL
     if point != "drop-before-log":
         with pytest.raises(Refused, match="has not ended") as refused:
             refuse_left(lived.log)

@@ -23,6 +23,7 @@ from onlyonce.storage.beside import beside
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import commit
 from tests.support import deleted_keys
+from tests.support.delta_history import clean_history
 
 EMPTY = pa.table({"shop": pa.array([], pa.string())})
 ROW = pa.table({"shop": ["a"]})
@@ -126,6 +127,22 @@ def test_a_witness_whose_rows_are_in_the_table_is_not_withdrawn(home: Log) -> No
         lineage.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
+
+
+@pytest.mark.parametrize("used_up", [False, True])
+def test_a_table_holds_a_transaction_after_its_history_was_cleaned(home: Log, *, used_up: bool) -> None:
+    """As a team's own log retention does. The snapshot shows whether the transaction has rows or was used up."""
+    output = Output(home, "append", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    if used_up:
+        withdraw.take(output.table, output.app_id, 0)
+    else:
+        commit(output.table, ROW, output.app_id, 0)
+    clean_history(output.table)
+    assert withdraw.holds(output.table, output.app_id, 0) is not used_up
+    assert not withdraw.holds(output.table, output.app_id, 1)
+    if used_up:
+        withdraw.take(output.table, output.app_id, 0)
 
 
 def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(home: Log) -> None:

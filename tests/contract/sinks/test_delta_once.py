@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from onlyonce.model.errors import InvariantBroken, Refused, Retryable
+from onlyonce.model.storage.location import Location
 from onlyonce.sinks.delta import delta_table
-from onlyonce.storage import delta, own_tables
+from onlyonce.storage import changing, delta, opening, own_tables
+from onlyonce.storage.appended import Appended
+from onlyonce.storage.stores import arrow
+from onlyonce.storage.table_files import Held
+from tests.support.delta_history import clean_history
 
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
 
@@ -107,13 +113,45 @@ def test_a_commit_of_other_rows_is_no_commit(table: Path) -> None:
         delta.once(table, replace(COMMIT, content="other"), Writer(table))
 
 
-def clean_history(path: Path) -> None:
-    """Remove the log's entries up to a checkpoint, as Delta does after `delta.logRetentionDuration`."""
-    write_deltalake(str(path), pa.table({"n": pa.array([], pa.int64())}), mode="append")
-    DeltaTable(str(path)).create_checkpoint()
-    last = DeltaTable(str(path)).version()
-    for version in range(last):
-        (path / "_delta_log" / f"{version:020}.json").unlink()
+@pytest.mark.parametrize("kind", ["append", "change"])
+@pytest.mark.parametrize("when", ["before the try", "during the try"])
+def test_rows_that_were_checked_for_another_form_are_not_committed(
+    table: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
+) -> None:
+    """The table has a constraint by then which the rows may break."""
+    checked, left = opening.form(opening.table(table)), [None]
+
+    def alter() -> None:
+        DeltaTable(str(table)).alter.add_constraint({"small": "n < 1"})
+
+    def passing(_: str) -> None:
+        if when == "during the try" and left:
+            left.pop()
+            alter()
+
+    class Add:
+        """Puts one row into a table."""
+
+        def files(self, _: DeltaTable) -> list[Held]:
+            return []
+
+        def write(self, _: DeltaTable, __: Sequence[Held], folder: Location) -> changing.Change:
+            return changing.Change([], written(folder))
+
+    def written(folder: Location) -> list[Location]:
+        arrow.write(folder / "part-0.parquet", pa.table({"n": [1]}))
+        return [folder / "part-0.parquet"]
+
+    if when == "before the try":
+        alter()
+    monkeypatch.setattr(own_tables if kind == "append" else changing, "passing", passing)
+    writes = {
+        "append": lambda: own_tables.append(written, Appended(table), COMMIT, form=checked),
+        "change": lambda: changing.change(table, COMMIT, Add(), form=checked),
+    }
+    with pytest.raises(Retryable, match="changed while a batch was written"):
+        writes[kind]()
+    assert rows(table) == []
 
 
 def test_a_table_that_forgets_its_transactions_is_refused(table: Path) -> None:

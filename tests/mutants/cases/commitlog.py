@@ -75,11 +75,11 @@ MUTANTS = (
         "refused-in-two-steps",
         "that a batch refuses a record is committed before its units are taken back",
         "onlyonce/commitlog/failures.py",
-        Delete("refuse", 'do(connection, "relive", "withdraw_units", **names)'),
-        Replace("refuse", 'do(connection, "failures", "refuse", refused=told, **names)', """
-            do(connection, "failures", "refuse", refused=told, **names)
+        Delete("withdraw", 'do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)'),
+        Replace("refuse", 'do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)', """
+            do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
             connection.exec_driver_sql("COMMIT; BEGIN")
-            do(connection, "relive", "withdraw_units", **names)
+            do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
         """),
         tests=(
             "tests/contract/receive/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",

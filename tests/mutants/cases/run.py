@@ -108,6 +108,13 @@ MUTANTS = (
         tests=("tests/contract/run/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
     ),
     Mutant(
+        "outputs-3-used-up-in-the-history",
+        "only the history of a table shows that a transaction was used up",
+        "onlyonce/run/withdraw.py",
+        Replace("take", "(app_id, app_id + USED_UP)", "(app_id,)"),
+        tests=("tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",),
+    ),
+    Mutant(
         "outputs-one-by-one",
         "an output has its turn when the one before it has ended",
         "onlyonce/run/drain.py",
@@ -161,7 +168,7 @@ MUTANTS = (
             self._query.copy.planned(batch_id)
             return
         """),
-        tests=("tests/storage/test_run_on_s3.py::test_kills_do_not_show_in_what_is_in_the_store[committed]",),
+        tests=("tests/storage/test_run_on_s3.py::test_a_kill_does_not_show_in_what_is_in_the_store",),
         spark=True,
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Never, Replace
+from tests.mutants.operators import Always, Never, Replace, ReplaceSql
 
 FOUND = "tests/unit/model/operate/test_model_erasing.py::"
 FORGET = "tests/contract/operate/test_forget.py::"
@@ -165,5 +165,50 @@ MUTANTS = (
         "onlyonce/local/platform.py",
         Always("Login.__str__", "self.new"),
         tests=("tests/security/test_hostile_records.py::test_the_password_is_printed_once",),
+    ),
+    Mutant(
+        "security-7-locks-for-all",
+        "the reader takes advisory locks on a server of ours",
+        "onlyonce/local/database/cluster.py",
+        Replace("make_missing", 'cursor.execute(queries("own_server")["protect"])', "pass"),
+        tests=("tests/security/test_reader.py::test_the_reader_takes_no_lock_and_stores_nothing",),
+    ),
+    Mutant(
+        "security-7-all-connections",
+        "the reader takes every connection of the server",
+        "onlyonce/local/database/cluster.py",
+        Replace("", '"CONNECTION LIMIT 60"', '"CONNECTION LIMIT -1"'),
+        tests=("tests/security/test_reader.py::test_the_reader_leaves_connections_to_drivers",),
+    ),
+    Mutant(
+        "security-7-any-digits",
+        "an epoch of 23 digits in a session's name ends the start of a driver",
+        "sql/lineages.sql",
+        ReplaceSql("end_older_sessions", "'^onlyonce/[0-9]+/[0-9]{1,18}(/|$)'", "'^onlyonce/[0-9]+/[0-9]+(/|$)'"),
+        tests=("tests/security/test_reader.py::test_a_name_of_many_digits_ends_no_driver",),
+    ),
+    Mutant(
+        "security-15-readable-copy",
+        "the copy of a file whose lines are blanked is readable by others",
+        "onlyonce/operate/erase/input_files.py",
+        Replace("blank", "0o600", "0o666"),
+        tests=("tests/security/test_copies.py::test_the_copy_of_a_blanked_file_is_private",),
+    ),
+    Mutant(
+        "security-15-parameters-in-errors",
+        "an error of the database has the parameters of its statement",
+        "onlyonce/database/connect.py",
+        Replace("_postgres_engine", """
+            return create_engine(
+                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                executemany_mode="values_plus_batch", hide_parameters=True,
+            )
+        """, """
+            return create_engine(
+                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                executemany_mode="values_plus_batch",
+            )
+        """),
+        tests=("tests/security/test_copies.py::test_an_error_has_no_parameters",),
     ),
 )

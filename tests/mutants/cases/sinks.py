@@ -24,6 +24,7 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+CONFORMANCE = "tests/spark/sinks/conformance/test_conformance.py::"
 TEAM = "tests/contract/sinks/test_team_tables.py::"
 
 MUTANTS = (
@@ -33,6 +34,29 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Never("transaction", "broken.is_answer(error)"),
         tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-deferred trigger]",),
+    ),
+    Mutant(
+        "outputs-conformance-no-partition",
+        "a row for which a MySQL table has no partition is an outage, and tried again for ever",
+        "onlyonce/sinks/mysql/mysql_rows.py",
+        Replace("", "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1526, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}", "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}"),
+        tests=(CONFORMANCE + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[MySQLAppend-partition]",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-conformance-base64-in-lines",
+        "bytes in CSV files and in the keys of maps are Base64 in lines of 76 characters",
+        "onlyonce/session/encoding.py",
+        Replace("_base64", 'F.translate(F.base64(column), "\\r\\n", "")', "F.base64(column)"),
+        tests=(CONFORMANCE + "test_values_are_read_back_after_a_kill_and_another_writer[Csv]",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-conformance-years-of-plain-columns",
+        "a year that no sink takes is looked for in plain columns alone, so one inside a column is written",
+        "onlyonce/sinks/held_values.py",
+        Always("_has", "not limit.nested"),
+        tests=("tests/unit/sinks/test_held_values.py::test_a_limit_is_looked_for_inside_columns",),
     ),
     Mutant(
         "outputs-3-later-is-this",
@@ -78,6 +102,21 @@ MUTANTS = (
         "onlyonce/sinks/postgres/postgres_table.py",
         Never("SinkTable._check_unique", "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)"),
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
+    ),
+    Mutant(
+        "outputs-13-of-another-form",
+        "rows are committed to a table that was altered after they were checked",
+        "onlyonce/storage/opening.py",
+        Never("refuse_changed", "form(table) != checked"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[during the try-append]",),
+    ),
+    Mutant(
+        "outputs-13-kept-columns-unchecked",
+        "a constraint sees nulls in the columns that an upsert keeps",
+        "onlyonce/sinks/delta/delta_fit.py",
+        Never("check", "plan and asked and {*there.names} - given"),
+        tests=("tests/spark/sinks/test_delta_checks.py::test_a_check_sees_rows_as_they_will_be_in_the_table",),
+        spark=True,
     ),
     Mutant(
         "outputs-12-options-of-spark",
@@ -250,6 +289,14 @@ MUTANTS = (
         "onlyonce/sinks/content_hash.py",
         Replace("_nulls", "reduce(or_, nulls)", "reduce(or_, nulls) & F.lit(False)"),
         tests=(CONTENT + "test_a_row_has_the_hash_that_earlier_versions_have_given_it",),
+    ),
+    Mutant(
+        "outputs-1-nested-unseen",
+        "floats inside nested columns are not compared",
+        "onlyonce/sinks/content_hash.py",
+        Replace("floats", "found |= {quoted(field.name) + path: inside(column) for path, inside in _inside(field.dataType)}", "pass"),
+        tests=(CONTENT + "test_floats_inside_nested_columns_are_compared",),
+        spark=True,
     ),
     Mutant(
         "half-a-hash",
@@ -583,8 +630,8 @@ MUTANTS = (
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),
-        Replace("DeltaWriter._put", "changing.change(self.path, commit, plan, replayed=replayed)", """
-            changing.change(self.path, commit, plan, replayed=replayed)
+        Replace("DeltaWriter._put", "changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)", """
+            changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=replayed)
         """),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.cases.paths import (
     ALIKE,
+    ARROW_LINES,
+    PLAIN_RECORDS,
     READING,
     TABLES,
     VALUES,
@@ -12,6 +14,55 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
+    Mutant(
+        "values-arrow-rows-not-counted",
+        "two objects on a line, of which Arrow makes two rows, are taken for the rows of two lines",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Always("_table", "found.num_rows == len(texts)"),
+        tests=(ARROW_LINES + "test_one_hostile_line_among_good_ones_is_what_the_table_says",),
+    ),
+    Mutant(
+        "values-arrow-integers-rounded",
+        "an integer that a float does not have is what Arrow rounds it to",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_scalar", "_mask(pc.less(pc.abs(column), float(bound)))", "None"),
+        tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[d-double]",),
+    ),
+    Mutant(
+        "values-arrow-strings-as-numbers",
+        "a string of digits is the epoch second that Arrow makes of it",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Delete("_doubtful", "found |= np.array(pc.match_substring_regex(texts, pattern))"),
+        tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[at-timestamp]",),
+    ),
+    Mutant(
+        "values-arrow-too-many-digits",
+        "an integer with more digits than its decimal type is kept",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_within", "_mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))", "None"),
+        tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[m-decimal(6,2)]",),
+    ),
+    Mutant(
+        "values-arrow-nul-by-an-escape",
+        "a NUL that is written as an escape is kept",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_doubtful", 'pc.match_substring(texts, rb"\\u0000")', "pc.is_null(texts)"),
+        tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[id-string]",),
+    ),
+    Mutant(
+        "values-arrow-quotes-as-they-are",
+        "a line of CSV with quotation marks is cut at all of its commas",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_unquoted", """r'["\\n\\x00]|\\A *\\r?\\z'""", """r'[\\n\\x00]|\\A *\\r?\\z'"""),
+        tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string]",),
+    ),
+    Mutant(
+        "values-arrow-lines-out-of-order",
+        "lines that are read in two ways get each other's ids",
+        "onlyonce/sources/parse/plain_records.py",
+        Replace("read", 'np.argsort(both, kind="stable")', "np.arange(len(both))"),
+        tests=(PLAIN_RECORDS + "test_lines_read_in_two_ways_keep_their_order",),
+    ),
     Mutant(
         "layout-by-its-marks",
         "a line is of a layout if its quotation marks are where they should be, whatever is between",
@@ -484,6 +535,22 @@ MUTANTS = (
         "onlyonce/sources/files/moved_inboxes.py",
         Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
         tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
+    ),
+    Mutant(
+        "values-17-counted-again-as-it-is-now",
+        "what was compacted away since it was read has no place in the count of a batch",
+        "onlyonce/sources/kafka/ranges.py",
+        Never("Ranges.lines", "now < fated < offsets and self._compacted()"),
+        tests=("tests/spark/sources/test_kafka_source.py::test_message_compacted_after_it_was_read_is_no_loss",),
+        spark=True,
+    ),
+    Mutant(
+        "values-17-units-stay",
+        "a replay of a batch of a compacted topic is compared with units that hold other messages",
+        "onlyonce/receive/batch_files.py",
+        Never("written", "batch.replayed and not batch.without_catalog and lines.shrinks()"),
+        tests=("tests/spark/sources/test_kafka.py::test_batch_goes_on_after_one_of_its_messages_was_compacted",),
+        spark=True,
     ),
     Mutant(
         "values-20-time-moves-back",

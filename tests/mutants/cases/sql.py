@@ -186,7 +186,7 @@ MUTANTS = (
         "a-tasks-session-is-nobodys",
         "a newer driver ends the sessions of an older one, and not those of its tasks",
         "sql/lineages.sql",
-        ReplaceSql("end_older_sessions", "[0-9]+(/|$)'", "[0-9]+$'"),
+        ReplaceSql("end_older_sessions", "[0-9]{1,18}(/|$)'", "[0-9]{1,18}$'"),
         tests=(
             "tests/contract/database/test_task_sessions.py::test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks",
         ),

@@ -52,8 +52,8 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
 ) -> None:
     """With the old files gone, and the old entries of the table's log: also a backfill of late rows, and an audit of the data."""
     platform = new_platform("tests/support/before_compaction.py")
-    files = shop_oracle.sales(240, 16)
-    for number, records in enumerate(files[:13]):
+    files = shop_oracle.sales(240, 8)
+    for number, records in enumerate(files[:6]):
         platform.put("shop", f"{number:02}.jsonl", records)
     platform.run("shop")
     data = settings.data_dir("shop")
@@ -66,7 +66,7 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
     assert (after["oo_kind"] == "control").sum() < (before["oo_kind"] == "control").sum()
     assert done["files after"] < done["files before"] / 2
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/after_compaction.py"))
-    for number, records in enumerate(files[13:], 13):
+    for number, records in enumerate(files[6:], 6):
         platform.put("shop", f"{number:02}.jsonl", records)
     platform.run("shop", "--close")
     records = shop_oracle.distinct(files)
@@ -76,7 +76,7 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
         assert multiset(in_time, *SHOPS) == multiset(platform.table(f"shop/{name}"), *SHOPS)
     assert multiset(records, "id") == multiset(each) == multiset(platform.sql("SELECT id FROM results.each_later"))
     compact_and_forget(data, "events", "files")
-    platform.put("shop", "again.jsonl", [*files[0], *files[15]])
+    platform.put("shop", "again.jsonl", [*files[0], *files[7]])
     platform.run("shop")
     assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each_later"))
     first, last = records["window_start"].min(), records["window_start"].max()

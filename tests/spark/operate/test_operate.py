@@ -13,6 +13,7 @@ from onlyonce.cli import app
 from onlyonce.operate import doctor
 from tests.support import shop_oracle
 from tests.support.check_shop import check
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -67,12 +68,12 @@ def test_each_fate_can_be_traced_and_the_platform_is_healthy(platform: Platform,
 
 
 @pytest.mark.whole
-def test_a_killed_run_is_found_and_its_repair_is_the_run(platform: Platform, spark: object) -> None:
+def test_a_killed_run_is_found_and_its_repair_is_the_run(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """The doctor carries it out; then nothing is found, and the results are those of no kill."""
     files = shop_oracle.sales(200, 2)
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
-    platform.run_killed("receive-after-delta", "shop", "--close", nth=2)
+    assert ended_at(platform, monkeypatch, "receive-after-delta", 2, "--close")
     platform.end_sessions()
 
     found = doctor.main(["--grace=0"]).tables["findings"]

@@ -1,4 +1,4 @@
-"""Plain lines become records in blocks, all others by Spark's parser: which of them it was shows in no column of any record."""
+"""Lines become records in blocks by Arrow, all others as rows: which of them it was shows in no column of any record."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from onlyonce.declare.pipeline import Files
 from onlyonce.declare.sources.kafka import Kafka
@@ -21,6 +22,7 @@ from onlyonce.sources.parse import alike_lines, parse, plain_lines, plain_record
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
+from tests.unit.sources import test_arrow_lines
 
 pytestmark = pytest.mark.spark
 
@@ -73,7 +75,7 @@ def line(chance: random.Random, *, odd: float) -> str:
 
 def found(spark: SparkSession, lines: list[bytes], schema: str, record_id: tuple[str, ...] = ("id",)) -> Counter[Any]:
     """The records of these lines, all columns."""
-    pipeline = replace(SHOP, schema=schema, record_id=record_id)
+    pipeline = replace(SHOP, schema=schema, record_id=record_id, aliases=ALIASES if schema == SCHEMA else {})
     raw = [(bytearray(one), 7, at) for at, one in enumerate(lines)]
     values = spark.createDataFrame(raw, "raw binary, oo_file long, oo_position long").coalesce(1)
     shaped = values.selectExpr(
@@ -82,7 +84,8 @@ def found(spark: SparkSession, lines: list[bytes], schema: str, record_id: tuple
     return Counter(map(repr, records_of(spark, Lines([], shaped), pipeline, NOW)))
 
 
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items())
+ALIASES = {"odd_name": "odd (name).*"}
+SCHEMA = ", ".join(f"{'odd_name' if name in ALIASES.values() else name} {kind}" for name, kind in KINDS.items())
 
 
 @pytest.fixture
@@ -108,6 +111,26 @@ def test_arrow_and_sparks_parser_give_the_same_records(
     here = found(spark, lines, SCHEMA, record_id)
     row_by_row()
     there = found(spark, lines, SCHEMA, record_id)
+
+    assert here == there
+
+
+@pytest.mark.parametrize(("seed", "record_id"), [(3, ("id",)), (7, ())])
+def test_nested_and_hostile_lines_have_the_same_records_in_blocks(
+    spark: SparkSession, row_by_row: Callable[[], None], seed: int, record_id: tuple[str, ...]
+) -> None:
+    """Lines of every type that Arrow reads, most of them in blocks, and the same lines as rows."""
+    kinds = test_arrow_lines.KINDS
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]
+    columns = StructType.fromJson({"type": "struct", "fields": fields})
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
+    lines = test_arrow_lines.block(seed, 300)[0]
+    texts = pa.array(lines, pa.binary()).view(pa.string())
+    assert 2 * len(plain_records.read(texts, {name: kind for name, _, kind in kinds})[0]) > len(lines)
+
+    here = found(spark, lines, schema, record_id)
+    row_by_row()
+    there = found(spark, lines, schema, record_id)
 
     assert here == there
 
@@ -211,14 +234,17 @@ def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkS
     assert len({(row.oo_high, row.oo_low) for row in here}) == 1
 
 
-def test_a_schema_with_other_types_is_left_to_sparks_parser() -> None:
-    """Decimals, floats and nested columns are not read from a line in two ways, and of a double no id is made in two ways."""
-    for kind in ("decimal(9,2)", "float", "array<string>", "struct<a:string>", "timestamp_ntz", "binary"):
-        assert _reader(schema=f"{SCHEMA}, a {kind}") is None
-    assert _reader(schema=SCHEMA, record_id=("real",)) is None
+@pytest.mark.usefixtures("spark")
+def test_a_schema_with_other_types_is_left_to_the_tables_reader() -> None:
+    """Arrow reads no maps and no Base64 from a line, and of a double no id is made in two ways."""
+    for kind in ("binary", "map<string, int>", "array<binary>", "struct<a: map<string, int>>"):
+        assert _reader(schema=f"id string, at timestamp, a {kind}") is None
+    assert _reader(schema="id string, at timestamp, real double", record_id=("real",)) is None
     assert _reader(schema="id string, at string") is None
-    assert _reader(schema=SCHEMA, source=Files(format="csv")) is None
-    assert _reader(schema=SCHEMA) is not None
+    assert _reader(source=Files(format="parquet")) is None
+    for source in (Files(), Files(format="csv")):
+        assert _reader(schema="id string, at timestamp, a decimal(9,2), b float, c timestamp_ntz", source=source) is not None
+    assert _reader(schema="id string, at timestamp, a array<struct<b: decimal(9,2)>>") is not None
 
 
 def _reader(**declared: Any) -> plain_records.Reader | None:

@@ -39,15 +39,15 @@ NOW, AT = datetime(2026, 11, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"
 IDS = ("a", "b", "poison", "c", "d")
 BAD = IDS[2]
 STUMBLED, WHY = "a stage stumbles over it", "it is refused"
-PLAIN, OTHER = "id string, at timestamp", "id string, at timestamp, xs array<int>"
-"""Of types that Arrow reads in blocks, and with one that only Spark's parser reads."""
+PLAIN, OTHER = "id string, at timestamp", "id string, at timestamp, xs map<string, int>"
+"""Of types that Arrow reads in blocks, and with one that it does not read."""
 FORMS: dict[str, tuple[str, Any]] = {
     "lines in blocks": (PLAIN, Files()),
-    "lines by Spark's parser": (OTHER, Files()),
+    "lines as rows": (OTHER, Files()),
     "csv": (PLAIN, Files(format="csv")),
     "columns": (PLAIN, Files(format="parquet")),
     "messages in blocks": (PLAIN, Kafka(topic="t", servers="localhost:1", key="id")),
-    "messages by Spark's parser": (OTHER, Kafka(topic="t", servers="localhost:1", key="id")),
+    "messages as rows": (OTHER, Kafka(topic="t", servers="localhost:1", key="id")),
 }
 """What growing files and packed ones give are lines; Avro and a reader of one's own, columns; Pub/Sub, lines."""
 

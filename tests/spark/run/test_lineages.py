@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.fault.test_kills import put_all
 from tests.spark.sinks.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
 from tests.support.check_shop import check
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, Server, multiset
 
 pytestmark = pytest.mark.spark
@@ -116,12 +116,11 @@ def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_n
     assert written <= multiset(platform.table("shop/session"))
 
 
-def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform, spark: object) -> None:
+def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """Units and chunks of a batch whose rows never got to `events` go, or its records would count as duplicates."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
-    code, _ = platform.run_killed("receive-unit-after-commit", "shop", "--close", "--max-files", "1", nth=2)
-    assert code == -signal.SIGKILL
+    assert ended_at(platform, monkeypatch, "receive-unit-after-commit", 2, "--close", "--max-files", "1")
     lost(checkpoint("receive"))
 
     lineage.new("shop/receive", yes=True)
@@ -146,11 +145,11 @@ def test_a_new_life_that_finds_nothing_new_waits_for_it(platform: Platform, spar
 
 
 @pytest.mark.whole
-def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platform: Platform, spark: object) -> None:
+def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """A kill between Spark's file under another name and its own left the folder not empty, and Spark refused to begin."""
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
-    platform.run_killed("start-after-bump", "shop")
+    assert ended_at(platform, monkeypatch, "start-after-bump")
     partial = checkpoint("receive") / "offsets" / ".0.1e2d3c4b.tmp"
     partial.parent.mkdir()
     partial.write_text("v1\n")

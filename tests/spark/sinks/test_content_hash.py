@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.units import Content
+from onlyonce.model.units import Content, FloatSum
 from onlyonce.session.adaptive import ADAPTIVE, PARTITIONS, of_local_rows, planned_once
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH, Tally
@@ -63,12 +63,45 @@ def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
     assert {value < 0 for value in hashed.column(HASH).to_pylist()} == {True, False}
 
 
+NESTED = "points array<struct<x:double,name:string>>, by map<string,float>, inner struct<deep:struct<y:double>,n:int>"
+
+
+def test_floats_inside_nested_columns_are_compared(spark: SparkSession) -> None:
+    """And so is what is beside them in the column. Spark and a task count the same."""
+    right: list[Any] = [([(0.5, "a"), (float("nan"), "b"), None], {"u": 1.5, "v": None}, ((2.5,), 1)), (None, None, None), ([], {}, (None, 2))]
+    wrong: list[Any] = [
+        [([(0.6, "a"), (float("nan"), "b"), None], *right[0][1:]), *right[1:]],
+        [([(0.5, "z"), (float("nan"), "b"), None], *right[0][1:]), *right[1:]],
+        [([(0.5, "a"), (1.0, "b"), None], *right[0][1:]), *right[1:]],
+        [(right[0][0], {"u": 1.25, "v": None}, right[0][2]), *right[1:]],
+        [(right[0][0], {"w": 1.5, "v": None}, right[0][2]), *right[1:]],
+        [(right[0][0], {"u": 1.5, "v": None}, ((2.0,), 1)), *right[1:]],
+    ]
+
+    def content(rows: list[Any]) -> Content:
+        frame = spark.createDataFrame(rows, NESTED).coalesce(1)
+        table = frame.select(content_hash.row_hash(frame.schema).alias(HASH), *content_hash.carried(frame.schema)).toArrow()
+        tally = Tally(HASH, content_hash.names_of(table.column_names))
+        for batch in table.to_batches():
+            tally.add(batch)
+        counted = content_hash.of_groups(frame.schema, frame.agg(*content_hash.aggregates(frame.schema)).toArrow())
+        assert counted.same_as(tally.content())
+        return counted
+
+    there = content(right)
+    assert there.same_as(content(right[::-1]))
+    assert there.floats == {
+        "`points`[].`x`": FloatSum(0.5, 0.5, 1), "`by`[value]": FloatSum(1.5, 1.5), "`inner`.`deep`.`y`": FloatSum(2.5, 2.5),
+    }  # fmt: skip
+    assert [there.same_as(content(rows)) for rows in wrong] == [False] * len(wrong)
+
+
 def test_no_rows_have_the_content_of_none(spark: SparkSession) -> None:
     """Whether they are in a group or in none."""
     nothing = rows(spark).filter("false")
     for groups in (nothing.groupBy(), nothing.groupBy("shop")):
         found = content_hash.of_groups(nothing.schema, groups.agg(*content_hash.aggregates(nothing.schema)).toArrow())
-        assert found == Content(0, "0" * 32, {"weight": 0.0})
+        assert found == Content(0, "0" * 32, {"weight": FloatSum()})
 
 
 def test_a_frame_planned_once_is_the_same_and_its_session_as_it_was(spark: SparkSession) -> None:

@@ -123,6 +123,7 @@ ASKS: dict[str, tuple[str, dict[str, str], str | None, str | None]] = {
     "compacted": ("n int, big bigint", {"delta.autoOptimize.autoCompact": "true"}, None, None),
     "bounded text": ("n int, big bigint, word varchar(9)", {}, None, None),
     "padded text": ("n int, big bigint, word char(9)", {}, "char(9)", "char(9)"),
+    "manifest": ("n int, big bigint", {"delta.compatibility.symlinkFormatManifest.enabled": "true"}, "a symlink manifest", "a symlink manifest"),
     "widened": ("n int, big bigint", {"delta.enableTypeWidening": "true"}, "type widening", "type widening"),
     "unknown": ("n int, big bigint", {"delta.universalFormat.enabledFormats": ""}, "universalFormat", "universalFormat"),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -17,6 +16,7 @@ from deltalake import write_deltalake
 from onlyonce import settings
 from tests.support import shop_oracle, table_shop, tables
 from tests.support.check_shop import check_outputs
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,9 @@ def check_kept(platform: Platform, records: list[list[dict[str, Any]]], instance
 
 @pytest.mark.fault
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
-def test_each_row_is_a_record_whatever_is_compacted_and_killed(seed: int, new_platform: Callable[..., Platform], spark: object) -> None:
+def test_each_row_is_a_record_whatever_is_compacted_and_killed(
+    seed: int, new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
     """Random versions and kills between them, then the same command; a bounded run is the batch over all rows."""
     platform, chance = new_platform(PIPELINES), random.Random(seed)
     rounds = 2 if seed == 1 else 5
@@ -57,10 +59,7 @@ def test_each_row_is_a_record_whatever_is_compacted_and_killed(seed: int, new_pl
         append(records[:half], chance)
         append(records[half:], chance)
         if number == 0 or chance.random() < 0.5:
-            point = chance.choice(POINTS)
-            code, output = platform.run_killed(point, "shop")
-            assert platform.struck(point) >= 1, f"{point} was never passed:\n{output[-3000:]}"
-            assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+            assert ended_at(platform, monkeypatch, chance.choice(POINTS))
         else:
             platform.run("shop")
     platform.run("shop", "--close")

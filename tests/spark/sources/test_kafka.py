@@ -16,10 +16,11 @@ from onlyonce import failpoints, settings
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused
+from onlyonce.receive import batch_files
 from onlyonce.records import trace as tracing
 from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
-from tests.support.broker import Broker
+from tests.support.broker import CLEANABLE, Broker
 from tests.support.check_shop import check
 from tests.support.platform import Platform, multiset
 from tests.support.topics import Shop, ids
@@ -133,6 +134,38 @@ def test_a_start_in_time_and_a_bounded_range_are_resolved_once(
     assert Counter(kept[kept.oo_kind == "kept"].cents) == Counter(range(10, 20))
     kept = platform.events("shop")
     assert Counter(kept[kept.oo_kind == "kept"].cents) == Counter([*range(20, 30), 100])
+
+
+def test_batch_goes_on_after_one_of_its_messages_was_compacted(
+    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of it are committed and hold the message: they are withdrawn, and what is in the topic now is kept once."""
+    platform = new_platform(SHOP)
+    shop = Shop(broker, broker.topic("shop", **CLEANABLE))
+    shop.name(platform, monkeypatch, SHOP_BY="id", SHOP_OFFSETS="100")
+    for number in range(4):
+        shop.send(0, sale(number), key=f"k{number % 2}")
+
+    write = batch_files._made
+
+    def interrupted(*given: Any) -> None:
+        write(*given)
+        raise RuntimeError("after the units")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_files, "_made", interrupted)
+        with pytest.raises(Exception, match="after the units"):
+            platform.run("shop")
+    first = platform.sql("SELECT count(*) AS n FROM onlyonce_private.units WHERE sink = 'events'")["n"][0]
+    broker.compact(shop.topic)
+    there = {json.loads(one.value())["id"] for one in broker.read(shop.topic, 1)}
+    platform.run("shop", "--close")
+
+    assert first >= 1
+    kept = platform.events()
+    assert Counter(kept[kept.oo_kind == "kept"].id) == Counter(there)
+    assert len(there) < 4
+    assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.sources.files import inbox
 from tests.support import shop_oracle
 from tests.support.check_placed_shop import check
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -65,7 +66,7 @@ def test_what_was_registered_before_a_move_is_read_after_it(
     platform = new_platform("tests/support/placed_shop.py")
     files = shop_oracle.sales(60, 1, duplicates=0.3)
     paths: list[Path] = [platform.put("shop", "sales.jsonl", files[0])]
-    platform.run_killed("receive-registered", "shop")
+    assert ended_at(platform, monkeypatch, "receive-registered")
     elsewhere = platform.home.with_name(f"{platform.home.name}-moved")
     platform.home.rename(elsewhere)
     moved = replace(platform, home=elsewhere)

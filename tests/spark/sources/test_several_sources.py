@@ -104,16 +104,6 @@ POINTS = [
 ]  # fmt: skip
 
 
-def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
-    """Run until that pass of a fail-point, or to the end."""
-    from onlyonce.outputs import outputs
-    from onlyonce.receive import receive
-    from onlyonce.sources import several
-    from onlyonce.storage import own_tables
-
-    ended_at(platform, monkeypatch, point, nth, modules=(receive, several, own_tables, outputs))
-
-
 @pytest.mark.parametrize(
     ("seed", "runs"), [(1, 3), *(pytest.param(seed, 5, marks=pytest.mark.slow) for seed in range(2, 10))]
 )
@@ -146,7 +136,7 @@ def test_the_stream_is_the_batch_over_what_is_in_time_at_any_pace_and_kill(
             files[source] = [part for part in (some[::2], some[1::2]) if part]
         put(shop, step, files)
         if random.random() < 0.7:
-            killed(shop, monkeypatch, random.choice(POINTS), random.randint(1, 2))
+            ended_at(shop, monkeypatch, random.choice(POINTS), random.randint(1, 2))
         shop.run("shop")
         model.run(files, Clock.shows)
         Clock.shows += random.choice([timedelta(minutes=1), IDLE / 2, 2 * IDLE])
@@ -197,7 +187,7 @@ def test_the_watermark_waits_for_what_is_declared_and_not_idle(shop: Platform, m
     assert sources(shop)["kiosk"] == (None, False, True)
 
     shop.put("shop/till", "4.txt", [Sale("till", "t4", 810, 8).line])
-    killed(shop, monkeypatch, "receive-registered", 1)
+    ended_at(shop, monkeypatch, "receive-registered", 1)
     monkeypatch.setenv("TEST_SOURCES", "web,kiosk")
     with pytest.raises(Refused, match="input of the source 'till' is to be read"):
         shop.run("shop")

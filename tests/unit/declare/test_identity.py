@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +12,10 @@ import pytest
 from onlyonce.declare import identity
 from onlyonce.declare.outputs.join import Join
 from onlyonce.declare.outputs.lookup import Lookup
-from onlyonce.declare.outputs.sinks import Delta, FileSink
+from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Webhook
+from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres
 from onlyonce.declare.outputs.stateful import Stateful
-from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.declare.pipeline import ONE_OF_SEVERAL, Input, Output, Pipeline
 from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
@@ -56,9 +57,24 @@ DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "decides_nothing"), DECIDES_NOTHING, ids=lambda one: type(one).__name__)
-def test_every_option_is_in_the_identity_or_named(value: Any, decides_nothing: set[str]) -> None:
-    """So a new option is a decision: it is read by `identity`, or stands in this table."""
+SENDING = {"remembers", "attempts", "pause", "timeout", "at_once"}
+OF_A_SINK: list[tuple[Any, set[str]]] = [
+    (Delta(), {"table"}),  # its name in a catalog, for readers
+    (Postgres(table="s.t"), set()),
+    (MySQL(table="t", connection="C"), set()),
+    (Iceberg(table="a.t"), set()),
+    (FileSink(), set()),
+    (Webhook(url="https://a/b"), SENDING | {"url", "connection", "authorization", "secret", "batch"}),
+    (BigQuery(table="p.d.t"), SENDING),
+    (BigQueryStream(table="p.d.t"), {"timeout"}),
+    (KafkaSink(topic="t", connection="C"), {"units_topic", "prefix", "timeout"}),
+    (CustomSink(target_class="m:T"), set()),
+]
+"""The sinks, and which of their options decide no result. `write` is no option of each."""
+
+
+def watched(value: Any) -> tuple[Any, set[str]]:
+    """Return a copy of a declared value, and the set of the attributes that are read of it from now on."""
     read: set[str] = set()
 
     class Watched(type(value)):  # type: ignore[misc]
@@ -66,14 +82,70 @@ def test_every_option_is_in_the_identity_or_named(value: Any, decides_nothing: s
             read.add(name)
             return super().__getattribute__(name)
 
-    watched = object.__new__(Watched)
+    copy = object.__new__(Watched)
     for one in fields(value):
-        object.__setattr__(watched, one.name, getattr(value, one.name))
+        object.__setattr__(copy, one.name, getattr(value, one.name))
     read.clear()
-    parts = identity.of(watched)
+    return copy, read
 
-    assert {one.name for one in fields(value)} - read == decides_nothing
+
+def unread(value: Any, read: set[str]) -> set[str]:
+    """Return the options of a value that were not read."""
+    return {one.name for one in fields(value)} - read
+
+
+def parts_of(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return the parts of receive and of the first output."""
+    output = pipeline.outputs[0].name
+    return [identity.receive_parts(pipeline), identity.output_parts(pipeline, output, {one.name: "f" for one in pipeline.outputs})]
+
+
+@pytest.mark.parametrize(("value", "decides_nothing"), DECIDES_NOTHING, ids=lambda one: type(one).__name__)
+def test_every_option_is_in_the_identity_or_named(value: Any, decides_nothing: set[str]) -> None:
+    """So a new option is a decision: it is read by `identity`, or stands in this table."""
+    copy, read = watched(value)
+    parts = identity.of(copy)
+
+    assert unread(value, read) == decides_nothing
     assert json.loads(json.dumps(parts)) == parts
+
+
+@pytest.mark.parametrize(("sink", "decides_nothing"), OF_A_SINK, ids=lambda one: type(one).__name__)
+def test_every_option_of_a_sink_is_in_the_identity_or_named(sink: Any, decides_nothing: set[str]) -> None:
+    """An output has its sink's options in its own parts."""
+    copy, read = watched(sink)
+    pipeline = replace(SHOP, outputs=(replace(SHOP.outputs[0], sink=copy),))
+    read.clear()
+    parts = parts_of(pipeline)
+
+    assert unread(sink, read) == decides_nothing
+    assert json.loads(json.dumps(parts)) == parts
+
+
+def test_every_option_of_an_output_is_in_the_identity_or_named() -> None:
+    """All of them decide."""
+    copy, read = watched(SHOP.outputs[0])
+    pipeline = replace(SHOP, outputs=(copy,))
+    read.clear()
+    parts_of(pipeline)
+
+    assert unread(copy, read) == set()
+
+
+def test_every_option_of_a_pipeline_and_an_input_is_in_the_identity_or_named() -> None:
+    """How much is read at once, and how long something is kept, decide no result. The mode is in the row of each batch, and an end by
+    silence in the log."""
+    source, read_of_source = watched(Input(source=Files(inbox="/a")))
+    several = replace(SHOP, source=ONE_OF_SEVERAL, sources={"a": source, "b": Input(source=Files(inbox="/b"))}, id_space="shared")
+    read_of_source.clear()
+    read: set[str] = set()
+    for one in (SHOP, several):
+        copy, read_of_one = watched(one)
+        parts_of(copy)
+        read |= read_of_one
+
+    assert unread(source, read_of_source) == set()
+    assert unread(SHOP, read) == {"partitions", "dedup_horizon", "mode", "keep_events", "keep_log", "idle_after"}
 
 
 def test_a_class_without_an_identity_stops() -> None:

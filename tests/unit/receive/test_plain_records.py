@@ -67,7 +67,7 @@ def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[s
 def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
     """Odd lines, what could not be read, and records that would not be kept are left to Spark's parser."""
     odd = [
-        line("a\\n"), "", '{"id":"x","more":1}', '{"at":"2026-03-01T12:00:00Z"}', '{"id":"y"}', line("z", '"2027-01-01T00:00:00Z"'),
+        line("a\\u0000"), "", '{"id":"x","more":1}', '{"at":"2026-03-01T12:00:00Z"}', '{"id":"y"}', line("z", '"2027-01-01T00:00:00Z"'),
         line("w", '"1969-12-31T23:59:59.999999Z"'), line("v", "-1"),
     ]  # fmt: skip
     given = [line("a"), *odd, line("b", '"1970-01-01T00:00:00Z"'), line("/lost")]
@@ -77,6 +77,28 @@ def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
 
     assert [record["id"] for record in records] == ["a", "b", "c"]
     assert sorted(left) == sorted([*odd, line("/lost")])
+
+
+def test_lines_that_are_not_plain_are_in_a_block_with_their_values() -> None:
+    """Structs, escapes, decimals and epoch times are read beside a plain line; the order of the lines stays."""
+    within = {"type": "struct", "fields": [{"name": "city", "type": "string", "nullable": True, "metadata": {}}]}
+    read = replace(reader(), named={name: name for name in ("id", "at", "amount", "to")}, kinds={"id": "string", "at": "timestamp", "amount": "decimal(6,2)", "to": within})
+    given = ['{"id":"a","at":1772366400.5,"amount":1.5}', r'{"id":"\u00e9","at":1772366400,"amount":2,"to":{"city":"\"x\""}}', '{"id":"c"}']
+    left, records = read.apart(lines(*given))
+
+    assert left.column("oo_line").to_pylist() == given[2:]
+    assert [(one["id"], str(one["amount"]), one["to"]) for one in records.to_pylist()] == [("a", "1.50", None), ("é", "2.00", {"city": '"x"'})]
+    assert records.column("oo_event_time").cast(pa.int64()).to_pylist() == [NOON + 500_000, NOON]
+    assert records.schema.field("to").type == pa.struct([("city", pa.string())])
+
+
+def test_lines_read_in_two_ways_keep_their_order() -> None:
+    """A line with an escape is between two plain ones: each record has the hash of its own line."""
+    given = [line("a"), line(r"b\n"), line("c")]
+    _, records = reader().apart(lines(*given))
+
+    assert records.column("id").to_pylist() == ["a", "b\n", "c"]
+    assert records.column("oo_payload").to_pylist() == [reader().apart(lines(one))[1].column("oo_payload")[0].as_py() for one in given]
 
 
 def test_a_record_in_a_block_is_a_candidate_without_a_reason(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""A person who reads what an erasure, a killed command or an error leaves."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from onlyonce.database.connect import transaction
+from onlyonce.operate.erase import input_files
+from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
+from tests.security.statements import states
+
+
+@states("While a line is blanked, the copy of its file is readable by its owner only.")
+def test_the_copy_of_a_blanked_file_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its first byte on, whatever the umask; then it has the permissions of the file."""
+    file = tmp_path / "a.jsonl"
+    file.write_text("one\ntwo\n")
+    file.chmod(0o640)
+    seen = []
+    plain = os.fchmod
+
+    def fchmod(descriptor: int, mode: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        plain(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    before = os.umask(0)
+    try:
+        input_files.blank(input_files.Lines(file, [(0, 3)]))
+    finally:
+        os.umask(before)
+
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("   \ntwo\n", 0o640)
+    assert seen == [0o600]
+
+
+@states("An error of a database has no parameters in it: neither values of records nor the salt of an erasure.")
+def test_an_error_has_no_parameters(log: Log) -> None:  # noqa: F811
+    """SQLAlchemy would print them."""
+    with pytest.raises(DBAPIError) as raised, transaction(log.database) as connection:
+        connection.execute(text("SELECT 1 / CAST(:zero AS int), CAST(:value AS text)"), {"zero": 0, "value": "s3cret"})
+
+    assert "s3cret" not in str(raised.value)

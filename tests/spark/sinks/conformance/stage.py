@@ -1,0 +1,152 @@
+"""Writes the rows of one output as `outputs` does, batch by batch, by the driver or by tasks; and what a sink's file gives the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from onlyonce import failpoints, settings
+from onlyonce.commitlog import batches
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.declare.pipeline import Files, Output, Pipeline, Sink
+from onlyonce.outputs import outputs, results
+from onlyonce.outputs.events.replayed import Versions
+from onlyonce.session.failures import translate
+from onlyonce.sinks.sinks import writer_for
+from tests.contract.conftest import Log, plan_of
+
+NUMBERS = count()
+NOTHING_RECEIVED = Versions(-1, -1)
+WAYS = {"driver": str(4 << 20), "tasks": "0"}
+"""Who writes a batch: the driver, or Spark's tasks. A replay may go the other way."""
+
+
+@dataclass
+class Stage:
+    """One output of a pipeline, and the driver that writes it."""
+
+    log: Log
+    spark: Any
+    folder: Path
+    name: str = field(default_factory=lambda: f"kept{next(NUMBERS)}")
+
+    def __post_init__(self) -> None:
+        self.driver = self.log.start(self.name, self.name)
+
+    def restart(self) -> None:
+        """Start the next driver, which fences the one before."""
+        self.driver = self.log.restart(self.driver)
+
+    def frame(self, rows: pa.Table) -> DataFrame:
+        """Return rows as a function's result."""
+        made: DataFrame = self.spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+        return made
+
+    def pipeline(self, sink: Sink) -> Pipeline:
+        """Return a pipeline with this output."""
+        return Pipeline(
+            name=self.name, source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
+            outputs=(Output(name=self.name, transform="a:b", sink=sink),),
+        )  # fmt: skip
+
+    def write(self, sink: Sink, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None) -> None:
+        """Write a batch; with a `point` the driver fails there."""
+        pipeline, frame = self.pipeline(sink), self.frame(rows)
+        session = self.driver.session(self.log.database)
+        context = RunContext(self.spark, pipeline, self.name, "run", session)
+        query = Query(self.driver, Path(), session, {})
+        writer = writer_for(context, query, pipeline.outputs[0])
+        with settings.within({"ONLYONCE_IN_DRIVER_BYTES": WAYS[way]}), failing(point):
+            writer.prepare(frame.schema)
+            plan = plan_of(self.driver, batch, partitions=1)
+            begun = run(session, lambda conn: batches.begin(conn, self.driver, self.name, plan, None))
+            try:
+                with ExitStack() as held:
+                    step = results.Step(pipeline.outputs[0], writer, adds_no_rows=True)
+                    outputs.commit(context, query, [step], begun, NOTHING_RECEIVED, frame, held)
+            except Exception as error:
+                raise translate(error) from error
+
+
+@contextmanager
+def failing(point: str | None) -> Any:
+    """Inside, the driver fails at a fail-point."""
+
+    def strike(name: str, action: str) -> None:
+        raise failpoints.FailPoint(name)
+
+    points = {point: (1, "raise")} if point else {}
+    counted = mock.patch.multiple(failpoints, _strike=strike, _count=lambda *_: 1, _POINTS=points)
+    with counted, settings.within({"ONLYONCE_FAILPOINT_DIR": "."}):
+        yield
+
+
+@dataclass(frozen=True)
+class Team:
+    """A table that a team has made, and what becomes of ROWS there: `row` is added to each of them, or they are `refused` with these words."""
+
+    made: str
+    row: dict[str, Any] | None = None
+    refused: str = ""
+
+
+ROWS = pa.table({"id": ["a", "𠮷"], "n": pa.array([1, 2], pa.int64())})
+"""What a team's table is given."""
+
+
+class Kept:
+    """One sink as the suite sees it: where its rows are, and who reads them."""
+
+    point: ClassVar[str]
+    """The fail-point of the driver after it has written a batch and before the batch ends."""
+    cannot: ClassVar[dict[str, list[Any]]] = {}
+    """Values that the sink can't hold, by their column. Each is refused with its column, its record and itself."""
+    no_columns: ClassVar[tuple[str, ...]] = ()
+    """Columns of types that the sink has none for: refused before any row."""
+    slow_refusals: ClassVar[bool] = False
+    """Whether tasks find what the sink refuses, and so try it several times."""
+    ways: ClassVar[tuple[str, ...]] = ("driver", "tasks")
+    teams: ClassVar[dict[str, Team]] = {}
+    """The tables of teams that a sink meets, by what they have."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    @property
+    def sink(self) -> Sink:
+        """As it is declared."""
+        raise NotImplementedError
+
+    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None) -> None:
+        """Write a batch."""
+        self.stage.write(self.sink, batch, rows, way, point)
+
+    def read(self) -> list[dict[str, Any]]:
+        """Read all rows by a reader that shares no code with the platform."""
+        raise NotImplementedError
+
+    def make(self, statements: str) -> None:
+        """Make a team's table; in the statements its name is theirs_table."""
+        raise NotImplementedError
+
+    def wanted(self, kind: pa.DataType, value: Any) -> Any:
+        """Return what that reader gives for a value."""
+        return value
+
+    def other_writer(self) -> Callable[[], None] | None:
+        """Return what another writer does to the table between two attempts; None if the sink is the platform's alone."""
+        return None
+
+    def close(self) -> None:
+        """Give back what the sink took."""

@@ -1,0 +1,124 @@
+"""Every sink over the same cases. Values are read back by readers that share no code with the platform, and compared exactly.
+
+The kills of tasks are in tests/contract/sinks and tests/fault; here the driver fails with the rows written, and a next driver replays the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused
+from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
+from tests.spark.sinks.conformance import values
+from tests.spark.sinks.conformance.delta import DeltaAppend, DeltaUpsert
+from tests.spark.sinks.conformance.files import Avro, Csv, JsonLines, Parquet
+from tests.spark.sinks.conformance.iceberg import IcebergAppend
+from tests.spark.sinks.conformance.mysql import MySQLAppend, MySQLUpsert
+from tests.spark.sinks.conformance.outbox import Outbox
+from tests.spark.sinks.conformance.postgres import PostgresAppend, PostgresUpsert
+from tests.spark.sinks.conformance.stage import ROWS, Kept, Stage
+
+pytestmark = pytest.mark.spark
+
+SINKS = [DeltaAppend, DeltaUpsert, PostgresAppend, PostgresUpsert, MySQLAppend, MySQLUpsert, IcebergAppend, JsonLines, Csv, Parquet, Avro, Outbox]
+QUICK = {"its own values", "partition"}
+"""The tables of teams that each `make test` has, where a refusal is slow."""
+
+
+@pytest.fixture(params=SINKS, ids=lambda sink: sink.__name__)
+def kept(request: pytest.FixtureRequest, shared: Log, spark: Any, tmp_path: Path) -> Iterator[Kept]:  # noqa: F811
+    """Each sink with an output of this test's own."""
+    if issubclass(request.param, MySQLAppend):
+        request.param.server = request.getfixturevalue("mariadb")
+    made = request.param(Stage(shared, spark, tmp_path))
+    yield made
+    made.close()
+
+
+def of(sink: type[Kept], slow: bool, *more: str) -> Any:
+    """Return a case of a sink; a slow one is left to `make test-all`."""
+    return pytest.param(sink, *more, id="-".join([sink.__name__, *more]), marks=[pytest.mark.whole] if slow else [])
+
+
+def held(kept: Kept) -> dict[str, list[Any]]:
+    """Return the values that a sink can hold."""
+    refused = {name: [values.exact(value) for value in some] for name, some in kept.cannot.items()}
+    return {
+        name: [value for value in some if values.exact(value) not in refused.get(name, [])]
+        for name, (_, some) in values.KINDS.items()
+        if name not in kept.no_columns
+    }
+
+
+def test_values_are_read_back_after_a_kill_and_another_writer(kept: Kept) -> None:
+    """The first attempt fails with its rows written, another writer commits, and the next driver replays the other way; then comes an empty batch."""
+    rows = values.table(held(kept))
+    with pytest.raises(FailPoint, match=kept.point):
+        kept.write(0, rows, kept.ways[0], kept.point)
+    if theirs := kept.other_writer():
+        theirs()
+    kept.stage.restart()
+    kept.write(0, rows, kept.ways[-1])
+    kept.write(1, rows.slice(0, 0))
+
+    there = kept.read()
+    found = {row["id"]: row for row in there}
+    assert len(there) == len(found) == rows.num_rows + bool(theirs)
+    wrong = different(kept, rows, found)
+    assert wrong == [], "\n".join(map(repr, wrong))
+
+
+def different(kept: Kept, rows: pa.Table, found: dict[str, dict[str, Any]]) -> list[Any]:
+    """Return (column, id, read, wanted) of each value that is not read back as it was."""
+    pairs = [
+        (field.name, one["id"], *(values.of_kind(field.type, value) for value in (found[one["id"]][field.name], kept.wanted(field.type, one[field.name]))))
+        for one in rows.to_pylist()
+        for field in rows.schema
+    ]
+    return [pair for pair in pairs if not values.same(pair[2], pair[3])]
+
+
+@pytest.mark.parametrize("kept", [of(sink, sink.slow_refusals) for sink in SINKS if not getattr(sink, "keys", None)], indirect=True)
+def test_a_value_that_the_sink_cannot_hold_is_refused_by_name(kept: Kept) -> None:
+    """With the column, the value and the record; a year that only a function can compute is one for each sink, inside a column too."""
+    beyond: dict[str, list[Any]] = {"timestamp": [values.YEAR_10000], "struct": [{"at": values.YEAR_10000, "gone": "", "x": 0.0}]}
+    for number, (name, some) in enumerate((kept.cannot | beyond).items()):
+        if name in kept.no_columns:
+            continue
+        with pytest.raises(Refused, match=f"column {name} is .*its sink can't hold .*id=r0"):
+            kept.write(0, values.table({name: some[:1]}), kept.ways[-1 if name == "struct" else number % len(kept.ways)])
+
+
+@pytest.mark.parametrize(
+    ("kept", "has"), [of(sink, sink.slow_refusals and has not in QUICK, has) for sink in SINKS for has in sink.teams], indirect=["kept"]
+)
+def test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused(kept: Kept, has: str) -> None:
+    """What the table computes it computes; what it does not take is refused with its reason, and nothing is written."""
+    team = kept.teams[has]
+    kept.make(team.made)
+    if team.refused:
+        with pytest.raises(Refused, match=team.refused):
+            kept.write(0, ROWS)
+        assert kept.read() == []
+        return
+    kept.write(0, ROWS)
+    found = {row["id"]: row for row in kept.read()}
+    assert found.keys() == {"a", "𠮷"}
+    for row in ROWS.to_pylist():
+        for name, wanted in (row | (team.row or {})).items():
+            there = found[row["id"]][name]
+            assert isinstance(there, wanted) if isinstance(wanted, type) else there == (wanted(row) if callable(wanted) else wanted)
+
+
+@pytest.mark.parametrize("kept", [sink for sink in SINKS if sink.no_columns], indirect=True, ids=lambda sink: sink.__name__)
+def test_a_type_that_the_sink_has_none_for_is_refused_before_any_row(kept: Kept) -> None:
+    """By its column."""
+    for name in kept.no_columns:
+        with pytest.raises(Refused, match=f"column {name} "):
+            kept.write(0, values.table({name: []}))

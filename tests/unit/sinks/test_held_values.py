@@ -1,0 +1,36 @@
+"""What no sink can hold of a column, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from onlyonce.sinks import held_values
+
+MICROS = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "outside"),
+    [
+        (pa.date32(), [-719_162, 2_932_896, None], False), (pa.date32(), [-719_163], True), (pa.date32(), [2_932_897], True),
+        (MICROS, [-62_135_596_800_000_000, 253_402_300_799_999_999], False), (MICROS, [253_402_300_800_000_000], True),
+        (pa.timestamp("us"), [0, -62_135_596_800_000_001], True), (pa.date32(), [], False), (pa.int64(), [2**62], False),
+    ],
+)  # fmt: skip
+def test_rows_in_memory_are_of_the_years_1_to_9999(kind: pa.DataType, values: list[Any], outside: bool) -> None:
+    """To the day, and to the microsecond."""
+    assert held_values.any_outside_years(pa.table({"a": pa.array(values, kind)})) is outside
+
+
+def test_a_limit_is_looked_for_inside_columns() -> None:
+    """A NaN inside a nested value is a string in MySQL, so only plain floats are limited there."""
+    inner = T.StructType([T.StructField("at", T.ArrayType(T.MapType(T.StringType(), T.DateType())))])
+    floats = T.ArrayType(T.DoubleType())
+
+    assert [held_values._has(inner, limit) for limit in (held_values.YEARS, held_values.NUL, held_values.NOT_FINITE)] == [True, True, False]
+    assert [held_values._has(kind, held_values.NOT_FINITE) for kind in (T.DoubleType(), floats)] == [True, False]
+    assert not held_values._has(floats, held_values.YEARS)
