@@ -211,7 +211,7 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
         plain = _newest(plain, sink.keys, order)
         groups = _groups(plain, [])
     outside = OUTSIDE in groups.column_names and bool(pc.any(groups.column(OUTSIDE)).as_py())
-    return Measured(plain, content_hash.of_groups(plain.schema, groups), windows, outside)
+    return Measured(plain, content_hash.of_groups(groups), windows, outside)
 
 
 def _groups(plain: DataFrame, by: list[Column]) -> pa.Table:

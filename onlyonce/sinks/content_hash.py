@@ -47,11 +47,12 @@ def aggregates(schema: StructType) -> list[Column]:
     return parts + [part.alias(f"{place} {name}") for name, column in floats(schema).items() for place, part in enumerate(_float_sum(column, array=name not in schema.names))]
 
 
-def of_groups(schema: StructType, groups: pa.Table) -> Content:
+def of_groups(groups: pa.Table) -> Content:
     """The content of all groups together; `groups` has the columns of `aggregates`."""
     rows, high, low = (_sum(groups.column(name)) for name in ("rows", "high", "low"))
     xor = int(np.bitwise_xor.reduce(pc.fill_null(groups.column("xor"), 0).to_numpy()))
-    sums = {name: _added(*(groups.column(f"{place} {name}") for place in range(5))) for name in floats(schema)}
+    names = [column.removeprefix("0 ") for column in groups.column_names if column.startswith("0 ")]
+    sums = {name: _added(*(groups.column(f"{place} {name}") for place in range(5))) for name in names}
     return Content(rows, _text((high << 32) + low, xor), sums)
 
 

@@ -46,7 +46,7 @@ def put(at: Location, content: bytes) -> Entry:
 
 
 def new(
-    prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100, count: Counter | None = None,
+    prefix: Location, there: Known | None = None, header: list[str] | None = None, most: int = 100, count: Counter | None = None,
     folders: Folders | None = None,
 ) -> list[list[InputFile]]:
     """What is new below a prefix."""
@@ -229,7 +229,7 @@ def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
     for number in range(7):
         put(place / f"{number}", b"a,b\n1,2\n" if number != 3 else b"b,a\n1,2\n")
     put(place / "8.lz4", b"a,b\n")
-    parts = new(place, header="a,b", most=3)
+    parts = new(place, header=["a", "b"], most=3)
     assert sorted(len(part) for part in parts) == [2, 3, 3]
     files = [file for part in parts for file in part]
     assert {file.path.rpartition("/")[2]: file.lines for file in files if not file.refusal} == dict.fromkeys("012456", 1)

@@ -15,7 +15,7 @@ from onlyonce.database.statements import FOLDER, queries
 
 GROW = ("batches", "units", "closes", "panes", "window_counts", "window_sums", "files", "outbox", "driver_runs")
 """What has rows for each batch."""
-NO_PLAN = ("COPY", "LOCK", "SET")
+NO_PLAN = ("COPY", "LOCK", "SET", "VACUUM", "DO")
 """Statements that PostgreSQL does not plan."""
 
 

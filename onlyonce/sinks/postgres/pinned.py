@@ -38,7 +38,7 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
     groups = pinned.groupBy(PARTITION).agg(*content_hash.aggregates(schema)).toArrow()
     for unit, found in there.items():
         mine = groups.filter(pc.equal(groups.column(PARTITION), unit.partition))
-        compare(unit, found, content_hash.of_groups(schema, mine))
+        compare(unit, found, content_hash.of_groups(mine))
 
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:

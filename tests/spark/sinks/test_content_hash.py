@@ -57,7 +57,7 @@ def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
     mask = (1 << 64) - 1
 
     for groups in (frame.groupBy(), frame.groupBy("shop")):
-        counted = content_hash.of_groups(schema, groups.agg(*content_hash.aggregates(schema)).toArrow())
+        counted = content_hash.of_groups(groups.agg(*content_hash.aggregates(schema)).toArrow())
         assert counted == Content(len(ROWS), f"{total & mask:016x}{xor & mask:016x}", {"weight": counted.floats["weight"]})
         assert counted.same_as(tally.content())
     assert {value < 0 for value in hashed.column(HASH).to_pylist()} == {True, False}
@@ -84,7 +84,7 @@ def test_floats_inside_nested_columns_are_compared(spark: SparkSession) -> None:
         tally = Tally(HASH, content_hash.names_of(table.column_names))
         for batch in table.to_batches():
             tally.add(batch)
-        counted = content_hash.of_groups(frame.schema, frame.agg(*content_hash.aggregates(frame.schema)).toArrow())
+        counted = content_hash.of_groups(frame.agg(*content_hash.aggregates(frame.schema)).toArrow())
         assert counted.same_as(tally.content())
         return counted
 
@@ -100,7 +100,7 @@ def test_no_rows_have_the_content_of_none(spark: SparkSession) -> None:
     """Whether they are in a group or in none."""
     nothing = rows(spark).filter("false")
     for groups in (nothing.groupBy(), nothing.groupBy("shop")):
-        found = content_hash.of_groups(nothing.schema, groups.agg(*content_hash.aggregates(nothing.schema)).toArrow())
+        found = content_hash.of_groups(groups.agg(*content_hash.aggregates(nothing.schema)).toArrow())
         assert found == Content(0, "0" * 32, {"weight": FloatSum()})
 
 
