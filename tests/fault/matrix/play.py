@@ -249,6 +249,10 @@ class Texts:
     texts: list[str]
     chosen: Chosen = ALL
 
+    def shrinks(self) -> bool:
+        """Files lose no lines."""
+        return False
+
 
 def _lines(
     spark: object, pipeline: object, files: list[source_files.InputFile], bad: dict[str, str]
