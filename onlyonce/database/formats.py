@@ -75,8 +75,7 @@ def of_session(cursor: Any) -> str | None:
         return OLD if "onlyonce_private.migrations" in names else None
     # The reader has no access to private tables, and a sink's own database has no views.
     schema = "onlyonce" if "onlyonce.formats" in names else "onlyonce_private"
-    cursor.execute(f"SELECT DISTINCT format FROM {schema}.formats ORDER BY format")
-    return " and ".join(found for (found,) in cursor.fetchall()) or None
+    return _stored(cursor, f"{schema}.formats")
 
 
 def of_mysql_session(cursor: Any) -> str | None:
@@ -87,7 +86,12 @@ def of_mysql_session(cursor: Any) -> str | None:
     names = {name for (name,) in cursor.fetchall()}
     if "onlyonce_formats" not in names:
         return OLD if "onlyonce_migrations" in names else None
-    cursor.execute("SELECT DISTINCT format FROM onlyonce_formats ORDER BY format")
+    return _stored(cursor, "onlyonce_formats")
+
+
+def _stored(cursor: Any, table: str) -> str | None:
+    """Return what a table of formats has; its name is one of ours."""
+    cursor.execute(f"SELECT DISTINCT format FROM {table} ORDER BY format")
     return " and ".join(found for (found,) in cursor.fetchall()) or None
 
 

@@ -38,8 +38,6 @@ from onlyonce.session.names import quoted
 
 LONGEST = 100
 """Characters of a value that an error shows."""
-
-
 FIRST, LAST = -719_162, 2_932_896
 """The days 0001-01-01 and 9999-12-31, counted from 1970."""
 

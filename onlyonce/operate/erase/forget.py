@@ -48,11 +48,8 @@ from onlyonce.storage import delta, stores
 
 WITHOUT_LINE = "their lines are in files that were deleted, moved or compressed; look for them there"
 OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
-
-
 REWRITTEN = ("outbox", "rejected")
 """The tables of the platform from which an erasure deletes rows."""
-
 WITHOUT = "records without a line"
 FAILED = "outputs not computed again"
 """Facts of the report. If one of them is not 0, the exit code is 1."""
