@@ -77,6 +77,13 @@ class Found(NamedTuple):
     columns: list[pa.Array]
 
 
+def merged(one: Found, other: Found) -> Found:
+    """Return the lines of both, which have none in common, in the order of their rows."""
+    rows = np.concatenate([one.rows, other.rows])
+    order = np.argsort(rows, kind="stable")
+    return Found(rows[order], [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(one.columns, other.columns, strict=True)])
+
+
 def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
     """Return the lines of a block that Arrow reads as the table does, and the columns of those. `kinds`: `DataType.jsonValue` of each column."""
     nothing = Found(np.zeros(0, np.int64), [])

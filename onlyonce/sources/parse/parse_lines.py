@@ -92,9 +92,8 @@ def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
     found = pa.StructArray.from_arrays(made, fields=list(shape))
     if not others.any():
         return found
-    both = pa.concat_arrays([found, by_table(lines.filter(pa.array(others)), reader.read, shape)])
-    order = np.argsort(np.concatenate([by_arrow.rows, np.flatnonzero(others)]), kind="stable")
-    return both.take(pa.array(order))
+    rest = by_table(lines.filter(pa.array(others)), reader.read, shape)
+    return arrow_lines.merged(Found(by_arrow.rows, [found]), Found(np.flatnonzero(others), [rest])).columns[0]
 
 
 def by_table(lines: pa.Array, read: Callable[[str], Row], shape: pa.StructType) -> pa.Array:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from onlyonce.model.sources import plain_json
-from onlyonce.sources.parse import alike_lines
+from onlyonce.sources.parse import alike_lines, arrow_lines
 from onlyonce.sources.parse.alike_lines import Alike
 
 LONGEST = 4096
@@ -53,8 +53,7 @@ def read(lines: pa.Array, kinds: Kinds) -> Found:
         read_on, more = _by_expression(lines.take(pa.array(others)), kinds)
         others = others[read_on.to_numpy(zero_copy_only=False)]
         found[others] = True
-        order = pa.array(np.argsort(np.concatenate([rows, others]), kind="stable"))
-        columns = [pa.concat_arrays(both).take(order) for both in zip(columns, more, strict=True)]
+        columns = arrow_lines.merged(arrow_lines.Found(rows, columns), arrow_lines.Found(others, more)).columns
     return pa.array(found), columns
 
 

@@ -178,9 +178,7 @@ def read(lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json") -> tup
     more = [arrow_lines.typed(column, one) for column, one in zip(found.columns, types, strict=True)]
     if not len(rows):
         return others[found.rows], more
-    both = np.concatenate([rows, others[found.rows]])
-    order = np.argsort(both, kind="stable")
-    return both[order], [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(columns, more, strict=True)]
+    return arrow_lines.merged(arrow_lines.Found(rows, columns), arrow_lines.Found(others[found.rows], more))
 
 
 def _unrefused(lines: pa.RecordBatch) -> pa.Array:

@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "values-arrow-lines-out-of-order",
         "lines that are read in two ways get each other's ids",
-        "onlyonce/sources/parse/plain_records.py",
-        Replace("read", 'np.argsort(both, kind="stable")', "np.arange(len(both))"),
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("merged", 'np.argsort(rows, kind="stable")', "np.arange(len(rows))"),
         tests=(PLAIN_RECORDS + "test_lines_read_in_two_ways_keep_their_order",),
     ),
     Mutant(
