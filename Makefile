@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: jar-hashes help env lock docs demo up down compose-env style types imports check test cases test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
+.PHONY: jar-hashes help env lock docs demo up down compose-env style types imports check test cases fuzz test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -68,8 +68,13 @@ test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes $(MADE)/programs ## check,
 cases: env ## cases that users of such systems have reported: inputs and right results as data (tests/cases)
 	$(BIN)/pytest -q tests/cases
 
+fuzz: env ## ten million hostile lines by our readers and by an independent one; the sums go to tests/fault/results.json (FUZZ="--lines 1000000")
+	$(BIN)/python -m tests.fuzz $(FUZZ)
+
 # HALF=0 or HALF=1: half of it, for a machine that has no time for all (.ci/run).
+# Spark compiles its plans here (tests/support/jvm.py).
 test-all: export ONLYONCE_TEST_HALF := $(HALF)
+test-all: export ONLYONCE_TEST_COMPILED := 1
 test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes $(MADE)/programs ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
@@ -80,6 +85,7 @@ test-faults: env $(MADE)/broker $(MADE)/s3 $(MADE)/yarn $(MADE)/classes ## every
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
 MUTANTS ?=
+FUZZ ?=
 mutants: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## broken builds whose verdict is missing or old; goes on after a break (MUTANTS="--minutes 30 --no-spark", or names)
 	$(BIN)/python -m tests.mutants.run $(MUTANTS)
 

@@ -111,8 +111,9 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "backfill": (
         _pipeline(),
-        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", needed=True, read=written),
-        Option("--to", "And before this. A time without a zone is in the zone of the windows.", name="stop", metavar="TIME", needed=True, read=written),
+        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", read=written),
+        Option("--to", "And before this. A time without a zone is in the zone of the windows.", name="stop", metavar="TIME", read=written),
+        _switch("--late-only", "Only windows with late records that are not in their result yet; without --from and --to all of them."),
         Option("--output", "Only this output, with those made from it; by default all with windows."),
         Option("--lookups", "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.", default="then", metavar="WHICH", read=_then_or_now),
         _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),

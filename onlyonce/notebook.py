@@ -79,7 +79,7 @@ class Opened:
 
         if output is not None:
             self.pipeline.output(output)
-        database = Database(_there(settings.database_url), "onlyonce-rejected")
+        database = Database(_there(settings.reader_url), "onlyonce-rejected")
         return _frame(rejected.rows(database, self.pipeline, self.instance, ALL, output)[1])
 
     def invalid(self) -> pd.DataFrame:
@@ -106,7 +106,7 @@ class Opened:
         from onlyonce.sources.parse.record_id import asked
 
         wanted = asked(self.pipeline, [str(value) for value in record_id])
-        database = Database(_there(settings.database_url), "onlyonce-trace")
+        database = Database(_there(settings.reader_url), "onlyonce-trace")
         report, _ = trace.trace(database, self.pipeline, self.instance, wanted)
         return _frame(report.tables.get(table, []))
 
@@ -120,13 +120,13 @@ class Opened:
         return self.instance[len(self.pipeline.name) :]
 
     def _where(self, output: Output) -> str:
-        return Place(target(self.pipeline, output) + self._suffix).where
+        return Place(target(self.pipeline, output)).of_run(self._suffix).where
 
     def _delta(self, output: Output) -> pd.DataFrame:
         from onlyonce import settings
         from onlyonce.storage import log_entries, opening, table_features
 
-        path = settings.table_location(target(self.pipeline, output).split(":", 1)[1] + self._suffix)
+        path = settings.table_location(self._where(output))
         if not log_entries.any_in(path):
             raise self._not_yet(output, str(path))
         table = opening.table(path)
@@ -178,7 +178,7 @@ class Opened:
     def _iceberg(self, output: Output) -> pd.DataFrame:
         from onlyonce.sinks.iceberg import catalogs
 
-        place = target(self.pipeline, output) + self._suffix
+        place = Place(target(self.pipeline, output)).of_run(self._suffix).text
         if (frame := catalogs.frame(place)) is None:
             raise self._not_yet(output, place)
         return frame

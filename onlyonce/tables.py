@@ -41,6 +41,10 @@ class Visible(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
+    def on_broken_pipe(self) -> None:
+        """Leave the error to whoever ends the program; Rich would end it itself, with exit code 1."""
+        raise
+
 
 def console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
     """Return where to write. A pipe has no width, and cutting columns to 80 would lose what was asked for."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from onlyonce import extras, settings
 from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError, Refused, Unexpected
+from onlyonce.settings import home_folders
 
 USAGE = 2
 """How argparse and click end a command that they can't read."""
@@ -45,8 +46,7 @@ def keep(error: BaseException) -> Path:
     text = "".join(traceback.format_exception(error))
     name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{os.getpid()}.txt"
     try:
-        folder = settings.home() / "logs" / "errors"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = home_folders.inside(settings.home(), "logs", "errors")
     except (OSError, Refused):
         folder = Path(tempfile.mkdtemp(prefix="onlyonce-errors-"))
     file = folder / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,13 @@ def home_of_no_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """The home of tests that name none: never the checkout's own, which may have another format."""
     with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("home"))}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_heart_beats_on() -> Iterator[None]:
+    """A long run of a test ends with it. A heart that beat on would ask a database that is gone, until the session ends."""
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name == "heartbeat"] == []
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ FIRST = {
     "how-to": [
         "which-part",
         "existing-airflow",
+        "from-foreachbatch",
         "test-your-pipeline",
         "notebook",
         "errors",
@@ -27,6 +28,7 @@ FIRST = {
         "late-data",
         "backfill",
         "change-a-pipeline",
+        "production",
         "stuck",
         "backup-restore-upgrade",
         "start-over",
@@ -42,7 +44,7 @@ FIRST = {
         "views",
         "errors",
     ],
-    "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "scale", "proofs"],
+    "explanation": ["promises", "what-goes-wrong", "flow", "lives", "why", "protocol", "limits", "alternatives", "cost", "scale", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
@@ -53,8 +55,9 @@ def on_files(files: Any, config: Any) -> Any:
     import typer
 
     from onlyonce.cli import app
+    from onlyonce.database import statements
 
-    views_page = views.page((ROOT / "sql" / "inspect.sql").read_text())
+    views_page = views.page(statements.views())
     files.append(File.generated(config, "reference/views.md", content=views_page))
     files.append(File.generated(config, "reference/values.md", content=values.page()))
     files.append(File.generated(config, "reference/cli.md", content=commands.page(typer.main.get_command(app))))
@@ -66,7 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def navigation(pages: list[str]) -> list[Any]:
     """The pages that are there, by section."""
-    nav: list[Any] = [page for page in ("index.md", "tutorial.md") if page in pages]
+    nav: list[Any] = [page for page in ("index.md", "tutorial.md", "questions.md") if page in pages]
     for title, folder in SECTIONS.items():
         of_folder = [page for page in pages if page.startswith(f"{folder}/")]
         nav.append({title: sorted(of_folder, key=lambda page: _rank(folder, page))})

@@ -15,10 +15,29 @@ What a value in a line of JSON or CSV means for each declared type. A value that
 the column and the value. The table uses no clock, no locale and no time zone database, so a replay gives the same values.
 
 - **JSON**: a line is one object by RFC 8259, with nothing but white space around it. A field that is there twice, NaN, the NUL character and half a
-  surrogate pair make the line invalid. A missing field is null.
-- **CSV**: a line by RFC 4180, each column at its place. An empty value is null; `""` is the empty string, and null for other types. Spaces around a value
-  count for strings only.
-- **Parquet, Avro, Protobuf, tables**: the types of the columns say what a value is. A date or time outside the years 1 to 9999 is invalid here too.
+  surrogate pair make the line invalid, at any depth, also in a field that is not declared. So do more than 1,000 levels. A missing field is null. The names of fields are compared without
+  their escapes; capitals and small letters differ.
+- **CSV**: a record by RFC 4180 ([which may have several lines](sources.md#csv)), each column at its place, each character but NUL allowed, a carriage return or line feed within quotes only. As many values as columns, else the record is invalid; so is a line without anything but spaces.
+  An empty value is null. For `string` and `binary` `""` is the empty value of the type, and spaces around a value count; for other types both don't.
+- Both are UTF-8, else the line is invalid. A byte order mark at the beginning of a line is no part of it.
+- **Parquet, Avro, Protobuf, tables, custom readers**: the types of the columns say what a value is ([below](#columns)).
+"""
+COLUMNS = """## Columns
+
+Of Parquet, Avro, Protobuf, tables and custom readers a declared type takes these types of columns, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid.
+
+| declared | takes |
+|---|---|
+| `tinyint` to `bigint` | integers |
+| `float`, `double` | integers, floats, doubles |
+| `decimal(p,s)` | integers, decimals |
+| `string`, `binary`, `boolean`, `date` | the same type |
+| `timestamp` | times of any unit, with or without a zone; without one it is UTC |
+| `timestamp_ntz` | times of any unit without a zone |
+| `array`, `map`, `struct` | the same, part by part; a missing field of a struct is null, and another one counts as unknown |
+
+A value that its declared type can't hold makes its record invalid, and the reason names the column and the value: an integer or a decimal out of range, digits behind the point that a decimal has not, an integer beyond 2^24 as `float` or 2^53 as `double`,
+a double that is infinite as a `float`, a year outside 1 to 9999, a string that is not UTF-8 or has the NUL character. A double is the nearest `float`; NaN and infinity stay what they are. Nanoseconds are cut to microseconds towards the past.
 """
 IDS = """## The strings of a record's id
 
@@ -26,7 +45,7 @@ An id is made of the values of its columns, and not of how a format writes them:
 The strings below are hashed in the order of `record_id`, first from the seed 42, each hash being the seed of the next one (XXH64, UTF-8). The second half of the id begins with the string `low`. If each of several sources has ids of its own, the name of the source goes first. Arrays, maps and structs are in no id.
 """
 NESTED: dict[str, Callable[..., Any]] = {
-    "decimal(p,s)": conversions.decimal, "array<…>": conversions.array, "map<string,…>": conversions.mapping, "struct<…>": conversions.structure,
+    "decimal(p,s)": conversions.decimal, "array<…>": conversions.array, "map<string,…>": conversions.mapping, "struct<…>": conversions.structure, "a time with `formats`": conversions.formatted,
 }  # fmt: skip
 FORMS: dict[str, Any] = {
     '`"ab"`': "ab", '`"7"`': "7", "`7`": Number("7"), "`1.5`": Number("1.5"), "`1e400`": Number("1e400"), "`true`": True,
@@ -43,7 +62,7 @@ def page() -> str:
     kinds = [*SCALARS, "decimal(4,1)"]
     parts += ["| type | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
     parts += [f"| `{kind}` | " + " | ".join(_cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds]
-    parts += ["", IDS, "| type | string |", "|---|---|"]
+    parts += ["", COLUMNS, IDS, "| type | string |", "|---|---|"]
     parts += [f"| `{kind}` | {_cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
     return "\n".join([*parts, ""])
 

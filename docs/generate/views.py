@@ -1,4 +1,4 @@
-"""The page of the views: what `sql/inspect.sql` says of each with COMMENT ON, which is what `\\d+` shows in the database too."""
+"""The page of the views: what `sql/views` says of each with COMMENT ON, which is what `\\d+` shows in the database too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ that logs in as `onlyonce_reader`, who can change nothing. The tables behind the
 
 
 def commented(sql: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """By view: what it is, and by column what that is, in the order of the file."""
+    """By view: what it is, and by column what that is, in the order of the files."""
     views: dict[str, tuple[str, dict[str, str]]] = {}
     for kind, name, text in COMMENT.findall(sql):
         view, _, column = name.replace('"', "").partition(".")
@@ -25,7 +25,7 @@ def commented(sql: str) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def page(sql: str) -> str:
-    """Return the page, from the text of inspect.sql."""
+    """Return the page, from the script of the views."""
     parts = [HEAD]
     for view, (text, columns) in sorted(commented(sql).items()):
         rows = [f"| `{column}` | {_cell(meaning)} |" for column, meaning in columns.items()]

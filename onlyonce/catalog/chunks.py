@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from onlyonce.catalog.binary_copy import ask_binary, copy, int4, int8, number
 from onlyonce.catalog.packed import BYTES
+from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate.collecting import BUCKET
 
@@ -196,7 +197,7 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     row = ask(connection, "catalog", "floor", instance=instance)[0]
     parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
     if bucket >= row.gc_floor and not _exists(connection, child):
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": parent})
+        locks.wait(connection, locks.buckets(instance))
         if not _exists(connection, parent):
             _make(
                 connection, parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)"

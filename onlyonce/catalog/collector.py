@@ -15,6 +15,7 @@ from typing import Any
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
+from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate import collecting
 
@@ -68,10 +69,7 @@ def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
 def committed_cuts(connection: Connection, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
     """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each with the files
     that it could not read. `source`: of which of several sources."""
-    if source is None:
-        rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers)
-    else:
-        rows = ask(connection, "collect", "committed_source_cuts", instance=instance, numbers=numbers, source=source)
+    rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or "")
     return {row.batch_no: row.facts for row in rows}
 
 
@@ -91,12 +89,14 @@ def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[in
     rows = ask(connection, "collect", "known", instance=instance, floor=before)
     begun = [row for row in rows if row.state == "begun"]
     held = ask(connection, "collect", "held", instance=instance)[0].bucket
+    newest = ask(connection, "collect", "newest", instance=instance)
     known = collecting.Known(
         floor=before,
         committed=[row.bucket for row in rows if row.state == "committed"],
         uncommitted=[row.bucket for row in begun],
         begun_with=[row.begun_with for row in begun],
         unacknowledged=[] if held is None else [held],
+        newest=newest[0].bucket if newest else None,
     )
     after = collecting.floor(known, horizon)
     do(connection, "collect", "raise_floor", instance=instance, floor=after)
@@ -115,7 +115,7 @@ def drop(connection: Connection, instance: str, gone: Bucket) -> Dropped | None:
 
     Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
     """
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
     size = ask(connection, "collect", "size", name=f"onlyonce_private.{gone.name}")[0].bytes
     if size is None:

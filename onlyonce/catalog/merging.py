@@ -18,6 +18,7 @@ from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.binary_copy import ask_binary
 from onlyonce.catalog.collector import SHORT_WAIT
+from onlyonce.database import locks
 from onlyonce.database.connect import ask
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
@@ -59,12 +60,12 @@ def merge_next(connection: Connection, instance: str, crowd: Crowd) -> int:
 
     Raises InvariantBroken when they don't add up; nothing has changed then.
     """
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     return len(merge_locked(connection, instance, crowd))
 
 
 def merge_locked(connection: Connection, instance: str, crowd: Crowd) -> list[Part]:
-    """The same for a caller that holds the lock of `lock_instance`; gives the parts."""
+    """The same for a caller that holds the lock of the catalog; gives the parts."""
     rows = ask(connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=collecting.FULL // 2)
     parts = collecting.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
     if parts:
@@ -84,7 +85,7 @@ def compact(connection: Connection, instance: str, waste: Waste) -> None:
 
     Raises Retryable (by way of `connect.transaction`) when a reader holds the table for longer than `SHORT_WAIT`.
     """
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
     if waste in wasteful(connection, instance):  # and no other collector has done it
         names = {

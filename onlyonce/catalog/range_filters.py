@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog.chunks import Chunk, Place, ids_hash
+from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
@@ -117,7 +118,7 @@ def wanted(connection: Connection, instance: str) -> list[Block]:
 
 def make(connection: Connection, instance: str, block: Block) -> int:
     """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their number."""
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     rows = ask(connection, "range_filters", "ids", instance=instance, **block.key)
     count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
     if len(hashes) < 2 or count > filter_ranges.FULL:

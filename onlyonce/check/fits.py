@@ -1,4 +1,4 @@
-"""Checks that the rows of a function fit their sink: its keys, and the columns of an existing table. Pure.
+"""Checks that the rows of a function have the keys of their sink. Pure.
 
 Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself checks at the start of a run,
 such as that values can be added up.
@@ -7,7 +7,6 @@ such as that values can be added up.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Output
@@ -27,18 +26,4 @@ def check_keys(output: Output, columns: list[str]) -> None:
                 f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.made_by} gives",
                 data=NOTHING,
                 hint=f"{guess}There is: {', '.join(columns)}",
-            )
-
-
-def check_types(output: Output, wanted: Mapping[str, str], there: Mapping[str, str], where: str) -> None:
-    """Raise Refused for a column whose type is another one than in the table. Capitals and small letters are the same."""
-    known = {name.lower(): kind for name, kind in there.items()}
-    for name, kind in wanted.items():
-        found = known.get(name.lower(), kind)
-        if found.replace(" ", "") != kind.replace(" ", ""):
-            raise Refused(
-                f"{declared_at(output)}output {output.name}: {output.made_by} gives column {name} as {kind}, but in {where} "
-                f"it is {found}",
-                data=NOTHING,
-                hint="give the column its old type or another name, or write to a new table",
             )

@@ -50,7 +50,7 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
     if (
         output.stable_input
         or pipeline.mode != "exactly_once"
-        or (output.made_beside and _root(pipeline, output).stable_input)
+        or (output.is_result and _root(pipeline, output).stable_input)
     ):
         return
     if not _deterministic(result):

@@ -22,6 +22,7 @@ from onlyonce import settings
 from onlyonce.declare import identity, loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.settings import home_folders
 
 Schemas = dict[str, dict[str, Any]]
 """The columns that each output's function gives, as Spark writes a schema in JSON."""
@@ -50,7 +51,7 @@ def keep(pipeline: Pipeline, under: str, found: Schemas) -> None:
     """Keep what was found. Where that can't be written the next run checks anew."""
     file = _file(pipeline)
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        home_folders.inside(settings.home(), "checks")
         for left in file.parent.glob(
             f".{file.name}.*"
         ):  # by a run that was killed; one that is at work keeps nothing then

@@ -7,13 +7,13 @@
 | what it returns for frames without rows               | Spark, unless it has passed before (`kept`) |
 | its result fits the sink's keys and existing table    | the sink's database, if it has one |
 
-Who calls it: a run, before it reads anything; `onlyonce check` and `onlyonce plan`. Errors: Refused, with the user's own file and line.
-Not promised: to find errors that only data causes.
+Errors: Refused, with the user's own file and line. Not promised: to find errors that only data causes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from pyspark.sql import SparkSession
@@ -29,6 +29,18 @@ from onlyonce.model.errors import OnlyonceError
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a check has found.
+
+    asked_spark   whether Spark had to be asked, and so was started
+    wrong         output with a query of its own -> why its table, or that of an output made from it, can't take its rows. The others can run.
+    """
+
+    asked_spark: bool
+    wrong: Mapping[str, OnlyonceError]
+
+
 def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
     for output in loading.with_function(pipeline.outputs):
@@ -40,20 +52,30 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
 
 
-def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> bool:
-    """Check one pipeline; gives whether Spark had to be asked, and so was started. Raises Refused."""
+def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
+    """Check one pipeline. Raises Refused for a mistake in its declaration or functions; what is wrong with a table is in the result."""
     known = found(pipeline)
     schemas = _asked(pipeline, session()) if known is None else known
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         fits.check_keys(output, schemas[output.name].names)
         newest.check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
-    for output in outputs:
-        if there := tables.types(pipeline, output, schemas[output.name]):
-            fits.check_types(output, *there)
+    wrong = wrong_tables(pipeline, schemas)
     if known is None and len(outputs) == len(pipeline.outputs):
         kept.keep(pipeline, kept.key(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})
-    return known is None
+    return Checked(known is None, wrong)
+
+
+def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, OnlyonceError]:
+    """Return what is wrong with tables, as `Checked.wrong` has it. No JVM."""
+    wrong: dict[str, OnlyonceError] = {}
+    for output in pipeline.outputs:
+        if output.name in schemas:
+            try:
+                tables.check(pipeline, output, schemas[output.name])
+            except OnlyonceError as error:
+                wrong.setdefault(pipeline.root_of(output).name, error)
+    return wrong
 
 
 def _asked(pipeline: Pipeline, spark: SparkSession) -> dict[str, StructType]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.commitlog import batches
@@ -21,7 +21,7 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
 from onlyonce.outputs import results
 from onlyonce.outputs.events import replayed
-from onlyonce.session import session
+from onlyonce.session import driver_rows, session
 from onlyonce.session.failures import translate
 
 NOTHING = "nothing was written"
@@ -41,13 +41,30 @@ def replay(
         for root in roots:
             for name, frame in replayed.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
                 if output in (None, name):
-                    shown[name] = [row.asDict(recursive=True) for row in frame.limit(limit).collect()]
+                    shown[name] = _shown(name, frame, limit)
     except Exception as error:
         raise translate(error) from error
     finally:
         rows.unpersist()
     warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
     return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
+
+
+def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+    """Return the first rows of an output. Raises Refused if they take more bytes than the driver holds."""
+    first = frame.limit(limit).persist()  # so that the function runs once for both jobs
+    try:
+        most = first.count()
+        rows = [row[0] for row in driver_rows.measured(first, most).collect()]
+    finally:
+        first.unpersist()
+    if None in rows:
+        raise Refused(
+            f"output {name}: a row takes more than {driver_rows.BYTES // most:,} bytes, its share of what this command holds for {most:,} rows",
+            data="nothing was written",
+            hint="ask for fewer rows: --limit",
+        )
+    return [row.asDict(recursive=True) for [row] in rows]
 
 
 def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:

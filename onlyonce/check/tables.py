@@ -1,6 +1,6 @@
 """Reads the columns of the tables that outputs write to. Without a JVM.
 
-Who calls it: `onlyonce.check.look`. Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table stays as it is.
+Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
-from onlyonce.sinks.mysql.mysql_columns import same
+from onlyonce.model.sinks import column_types
+from onlyonce.sinks.delta import delta_table
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
@@ -27,20 +28,36 @@ Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
 
 
-def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """What is to be compared; None where no table is there, or the sink has none."""
+def check(pipeline: Pipeline, output: Output, schema: StructType) -> None:
+    """Raise Refused if the rows of a function can't be written to the table as it is now. No-op if there is none, or the sink has none."""
+    try:
+        found = _types(pipeline, output, schema)
+    except Refused as error:  # a table that can't take the output, a variable that is not set, a password that is wrong
+        at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
+        named = f"output {output.name}: "
+        raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
+    if found:
+        wanted, there, where = found
+        column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
+
+
+def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     if isinstance(output.sink, Delta):
         return _delta(pipeline, output, schema)
     if isinstance(output.sink, Iceberg):
         return _iceberg(pipeline, output, schema)
-    return _of_database(output, output.sink, schema) if isinstance(output.sink, Postgres | MySQL) else None
+    if isinstance(output.sink, Postgres | MySQL):
+        return _of_database(output, output.sink, schema)
+    return None
 
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     path = settings.table_location(target(pipeline, output).split(":", 1)[1])
     if not log_entries.any_in(path):
         return None
-    there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
+    table = opening.table(path)
+    delta_table.check(table, path, output)
+    there = StructType.fromJson(json.loads(table.schema().to_json()))
     told = newest.deletes(output.sink)
     return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
 
@@ -69,13 +86,8 @@ def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> 
         table.check(schema)
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
-    except Refused as error:  # a variable that is not set, a password that is wrong, a table that can't take the output
-        at = declared_at(sink) if sink.connection else ""
-        raise Refused(f"{at}{error.what}", data=error.data, hint=error.hint) from error
     wanted = table.wanted(schema)
-    if isinstance(table, MySQLTable):  # several of its types hold the same texts
-        there = {name: wanted[name] if same(wanted.get(name, ""), kind) else kind for name, kind in there.items()}
-    return (wanted, there, sink.table) if there else None
+    return (wanted, table.as_wanted(wanted, there), sink.table) if there else None
 
 
 def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:

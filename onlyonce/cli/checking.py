@@ -20,6 +20,7 @@ from onlyonce.cli.watched import quiet
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.report import Report
+from onlyonce.model.run.isolation import refusal
 
 PANEL = "Change"
 Master = Annotated[
@@ -64,7 +65,11 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
             say("starts Spark: a function or declaration has changed")
             return sessions.start("onlyonce check", master or "local[1]")
 
-        return [one.name for one in chosen if look.check(one, session)]
+        found = {one.name: look.check(one, session) for one in chosen}
+    for one in found.values():
+        if one.wrong:
+            raise refusal(one.wrong)
+    return [name for name, one in found.items() if one.asked_spark]
 
 
 def replay(

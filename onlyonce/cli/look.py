@@ -97,7 +97,7 @@ def trace(
     known = declared(pipeline, pipelines)
     asked = record_id.asked(known, record)
     with progress("looks through the log and `events`"):
-        report, seen = tracing.trace(Database(there(settings.database_url), "onlyonce-trace"), known, pipeline, asked)
+        report, seen = tracing.trace(Database(there(settings.reader_url), "onlyonce-trace"), known, pipeline, asked)
     give(report, as_json)
     if not seen:
         raise typer.Exit(1)
@@ -125,12 +125,12 @@ def rejected(
     known = declared(pipeline, pipelines)
     if output is not None:
         known.output(output)
-    database = Database(there(settings.database_url), "onlyonce-rejected")
+    database = Database(there(settings.reader_url), "onlyonce-rejected")
     _give_some(found.rows(database, known, pipeline, limit, output), limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The invalid records, with the reason and the line as it came."""
+    """The invalid records, with the reason, the place and the line as it came."""
     from onlyonce.records import left_out
 
     _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)

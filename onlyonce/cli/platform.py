@@ -13,6 +13,7 @@ from onlyonce.declare.sources.sources import Kafka, PubSub
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import on_disk
+from onlyonce.settings import home_folders
 
 PANEL = "The platform"
 
@@ -97,6 +98,8 @@ def feed(
         )
     # The inbox that the declaration names, or the default; `feed` itself refuses a name without data.
     inbox = settings.inbox_location(pipeline, declared.source.inbox if declared else None)
+    if inbox == settings.inbox_location(pipeline):
+        home_folders.make(settings.home(), ("inbox",))
     if declared and isinstance(declared.source, Growing):
         grown = grow.feed(pipeline, on_disk(inbox), duplicates=duplicates, seed=seed, files=files, records=records, rate=rate)
         give(Report(f"{pipeline}: appended", "", {**asdict(grown), "inbox": str(inbox)}), as_json)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import select
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
@@ -66,6 +69,8 @@ UNREADABLE: Any = typer.BadParameter.__bases__[0]
 UNREADABLE.exit_code = Refused.exit_code
 
 
+OUTPUT_CLOSED = 141
+"""The exit code of a program whose reader has ended, as shells know it: 128 and SIGPIPE."""
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
@@ -76,10 +81,15 @@ class PlatformGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command. An error that is not the platform's is told as one: its traceback is in a file."""
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+            return found
         except (typer.Exit, typer.Abort, *UNREADABLE.__mro__[:2]):
             raise
         except Exception as raised:
+            if isinstance(raised, BrokenPipeError) and _nobody_reads():
+                _write_nowhere()
+                raise typer.Exit(OUTPUT_CLOSED) from raised
             error = ended(raised)
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
@@ -90,6 +100,21 @@ class PlatformGroup(TyperGroup):
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
         return found
+
+
+def _nobody_reads() -> bool:
+    """Return whether standard output is a pipe whose reader has ended, as behind `| head`."""
+    with suppress(OSError, ValueError):
+        output = select.poll()
+        output.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in output.poll(0))
+    return False
+
+
+def _write_nowhere() -> None:
+    """Let what is still in standard output's buffer go nowhere, or Python would report it as it ends."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def refuse_other_format() -> None:
@@ -190,17 +215,24 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
 
 
 def there(url: Callable[[], str]) -> str:
-    """A database's URL. Raises Refused when there is no platform under the home folder yet."""
+    """A database's URL. Raises Refused when there is no platform under the home folder yet, or its own server was stopped."""
     from onlyonce import settings
 
     try:
-        return url()
+        found = url()
     except FileNotFoundError as error:
         raise Refused(
             f"there is no platform under {settings.home()} yet",
             data="nothing was read or written",
             hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
         ) from error
+    if found in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
+        from onlyonce.local.database import postgres
+
+        if not postgres.is_running():
+            # Nobody else starts it, so there is nothing to wait for.
+            raise Refused(f"the PostgreSQL of {settings.home()} is stopped", data="nothing was read or written", hint="`onlyonce up` starts it")
+    return found
 
 
 def started_database() -> None:

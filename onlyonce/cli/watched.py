@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from onlyonce import logs, settings, tables
 from onlyonce.cli.shell import progress
+from onlyonce.settings import home_folders
 
 RECEIVE = "taken in"
 WINDOWS = "windows written"
@@ -64,7 +65,7 @@ def watched(name: str) -> Iterator[None]:
     if not tables.console(stderr=True).is_terminal:
         yield
         return
-    file = settings.home() / "logs" / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
+    file = home_folders.inside(settings.home(), "logs") / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
     with _to_file(file) as screen:
         screen.print(f"log: {file}", style="dim", markup=False, soft_wrap=True)
         with _bars(screen) as show, logs.heard_by(show):
@@ -102,18 +103,16 @@ def _warn(screen: Console, event: Mapping[str, Any]) -> None:
 
 
 def _spark_log() -> Path:
-    folder = settings.home() / "logs"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = home_folders.inside(settings.home(), "logs")
     except OSError:  # a check needs no home
-        folder = Path(tempfile.gettempdir())
+        folder = Path(tempfile.mkdtemp(prefix="onlyonce-"))  # of a name that nobody can guess, and that only this user may enter
     return folder / f"spark-{datetime.now(UTC):%Y%m%d}.log"
 
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[Console]:
     """Standard error is this file, for Spark's JVM as well, which takes it over; gives the terminal that it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:

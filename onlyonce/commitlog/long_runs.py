@@ -48,11 +48,6 @@ def take(
     return Taken(instance, row.attempt)
 
 
-def hold(connection: Connection, instance: str) -> bool:
-    """Whether this session holds the lock of a pipeline's long run, from now on at the latest."""
-    return bool(ask(connection, "long_runs", "hold", instance=instance)[0].ours)
-
-
 def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
     """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells whether a stop was asked for. Raises Superseded."""
     rows = ask(
@@ -68,12 +63,15 @@ def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, st
     return bool(rows[0].stop_asked)
 
 
-def ask_stop(connection: Connection, instance: str, supervisor: str | None = None) -> bool:
-    """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it again.
+def ask_stop(connection: Connection, instance: str) -> bool:
+    """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it again."""
+    return bool(ask(connection, "long_runs", "ask_stop", instance=instance))
 
-    A supervisor that was killed asks in its own name, and is not heard where another watches by now.
-    """
-    return bool(ask(connection, "long_runs", "ask_stop", instance=instance, supervisor=supervisor))
+
+def ask_watched_to_stop(connection: Connection, supervisor: str) -> bool:
+    """The same in the name of a supervisor that was killed, which is not heard where another watches by now. The reader may do it: the name is the permission."""
+    connection.exec_driver_sql("SET TRANSACTION READ WRITE")  # the reader's transactions are read-only by default
+    return ask(connection, "long_runs", "ask_watched_to_stop", supervisor=supervisor)[0].attempt is not None
 
 
 def watch(connection: Connection, instance: str, supervisor: str) -> LongRun | None:

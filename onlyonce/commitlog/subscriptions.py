@@ -3,7 +3,7 @@
 A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there the
 collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered again.
 
-Who calls it: `onlyonce.sources.land`; the collection reads what is noted (`sql/collect.sql`, held).
+Who calls it: `onlyonce.sources.land`; the collection reads what is noted (`sql/statements/collect.sql`, held).
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ def register(connection: Connection, subscription: str, pipeline: str) -> None:
             hint=f"make a subscription for {pipeline} alone on the same topic; it gets every message from then on",
         )
     do(connection, "pubsub", "forget_lapsed", subscription=subscription)
+
+
+def of_pipeline(connection: Connection, pipeline: str) -> list[str]:
+    """Return the subscriptions from which messages were landed for a pipeline."""
+    return [row.subscription for row in ask(connection, "pubsub", "of_pipeline", pipeline=pipeline)]
 
 
 def newest_bucket(connection: Connection, pipeline: str) -> int:

@@ -10,7 +10,7 @@ from onlyonce.database.connect import ask
 
 
 def rows(connection: Connection, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
-    """The rows of a named query of `sql/views.sql`."""
+    """The rows of a named query of `sql/statements/views.sql`."""
     return [dict(row._mapping) for row in ask(connection, "views", query, **parameters)]
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, declared, lineages
+from onlyonce.commitlog import arrivals, authorities, declared, lineages
 from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate import dropping, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
@@ -27,6 +27,8 @@ from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
 from onlyonce.model import partitions
 from onlyonce.model.batch import EXACTLY_ONCE
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.sources.arrivals import Corrections
 from onlyonce.model.storage.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
@@ -51,6 +53,7 @@ class RunContext:
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to look for new input
+    refused           output with a query of its own -> why its table can't take its rows
     skipped           the folders below an inbox that its listings have skipped
     """
 
@@ -66,6 +69,7 @@ class RunContext:
     receiving: Condition = field(default_factory=Condition)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
+    refused: Mapping[str, OnlyonceError] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     _open: dict[str, Query] = field(default_factory=dict)
     _clock: DriverClock | None = None
@@ -108,6 +112,11 @@ class RunContext:
         shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
         return settings.blocks_dir(self.instance) if shared else None
 
+    @cached_property
+    def corrected(self) -> Corrections:
+        """The corrected arrivals of the input. No driver is at work while they change."""
+        return run(self.database, lambda conn: arrivals.corrected(conn, self.instance))
+
     def check_clock(self) -> None:
         """Raise Refused if the driver's clock can't give an ingestion time: it is far from PostgreSQL's."""
         self._clock = self._clock or DriverClock(self.database)
@@ -120,11 +129,13 @@ class RunContext:
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
 
-        Raises Refused for a checkpoint that was lost, swapped or restored, for a declaration under which the
+        Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that was lost, swapped or restored, for a declaration under which the
         lineage can't go on (`onlyonce plan`), and for a first life that would begin at records which are removed.
         """
         if name in self._open:
             return self._open[name]
+        if name in self.refused:
+            raise self.refused[name]
         lineage = run(self.database, lambda conn: self._registered(conn, name))
         passing("start-registered")
         folder = self.folder / "checkpoints" / name / str(lineage.life)

@@ -36,8 +36,9 @@ OPTIONS = {
     "idle_in_transaction_session_timeout": "10min",
     "statement_timeout": "0",
     "timezone": "UTC",
+    "synchronous_commit": "on",
 }
-"""A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
+"""A commit that was answered is there after a crash of the server, whatever a role or database has for other work. A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 NAME = 63
 """Of a session's name PostgreSQL keeps so many bytes."""
 SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.database.statements import FOLDER
 from onlyonce.model.errors import Refused
+from onlyonce.settings import home_folders
 
 BASELINES = ("authority", "platform", "mysql")
 STORED_NAMES = "stored_names.txt"
@@ -35,13 +36,13 @@ _TABLES = """
 @cache
 def baseline(part: str) -> str:
     """Return the SQL that makes the tables of one part."""
-    return (FOLDER / "baseline" / f"{part}.sql").read_text()
+    return (FOLDER / "migrations" / f"{part}.sql").read_text()
 
 
 @cache
 def needed() -> str:
     """Return the format of this version. Until the first release it is a hash of all that it describes."""
-    return "dev-" + described(FOLDER / "baseline")
+    return "dev-" + described(FOLDER / "migrations")
 
 
 def described(folder: Traversable) -> str:
@@ -115,7 +116,7 @@ def make_home() -> None:
     home = settings.home()
     if (home / "format").exists():
         return
-    home.mkdir(parents=True, exist_ok=True)
+    home_folders.make(home, ())
     whole = home / f".format-{uuid4().hex}"
     whole.write_text(needed() + "\n")
     whole.replace(home / "format")

@@ -15,13 +15,14 @@ from sqlalchemy.exc import DBAPIError
 
 from onlyonce.database import formats, mysql
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.database.statements import FOLDER
+from onlyonce.database.statements import FOLDER, views
 from onlyonce.model.errors import Refused
 
-VIEWS = "inspect"
+VIEWS = "views"
 OTHER_COLUMNS = "42P16"
 """The SQLSTATE of a CREATE OR REPLACE VIEW that drops, renames or retypes a column."""
-LOCK = 0x0_0E_0CE
+FIRST_AT_ONCE = frozenset({"23505", "42P06", "42P07", "42710"})
+"""The SQLSTATEs of a CREATE … IF NOT EXISTS that another transaction has made meanwhile: unique_violation, duplicate schema, table or object."""
 FORMATS = """
 CREATE SCHEMA IF NOT EXISTS onlyonce_private;
 CREATE TABLE IF NOT EXISTS onlyonce_private.formats (
@@ -32,7 +33,7 @@ COMMENT ON TABLE onlyonce_private.formats IS
 CREATE TABLE IF NOT EXISTS onlyonce_private.views_made (
     one boolean NOT NULL DEFAULT true, checksum text NOT NULL,
     CONSTRAINT views_made_once PRIMARY KEY (one), CONSTRAINT views_made_one_is_true CHECK (one));
-COMMENT ON TABLE onlyonce_private.views_made IS 'The checksum of the file that made the views: they follow it, and are no part of the format.'
+COMMENT ON TABLE onlyonce_private.views_made IS 'The checksum of the files that made the views: they follow them, and are no part of the format.'
 """
 
 MYSQL_FORMATS = """
@@ -48,7 +49,7 @@ def migrate(url: str) -> list[str]:
     Raises Refused when the database or the home has another format.
     """
     formats.check_home()
-    made = run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], views=True))
+    made = run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], with_views=True))
     formats.make_home()
     return made
 
@@ -58,7 +59,7 @@ def migrate_authority(url: str) -> list[str]:
     there = Database(url, "onlyonce/migrate")
     if mysql.is_mysql(url):
         return run(there, _apply_mysql)
-    return run(there, lambda conn: _apply(conn, ["authority"], views=False))
+    return run(there, lambda conn: _apply(conn, ["authority"], with_views=False))
 
 
 def missing(connection: Connection) -> list[str]:
@@ -71,17 +72,17 @@ def missing(connection: Connection) -> list[str]:
     )
 
 
-def _apply(connection: Connection, parts: list[str], *, views: bool) -> list[str]:
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> list[str]:
     formats.refuse_other(formats.of_database(connection), "the database")
-    _script(connection, FORMATS)
+    _lock(connection)
+    formats.refuse_other(formats.of_database(connection), "the database")  # made since then
     made = _made(connection)
     new = [part for part in parts if part not in made]
     for part in new:
         _script(connection, formats.baseline(part))
         note = text("INSERT INTO onlyonce_private.formats (part, format) VALUES (:part, :format)")
         connection.execute(note, {"part": part, "format": formats.needed()})
-    if views and _views_changed(connection):
+    if with_views and _views_changed(connection):
         _replace_views(connection)
         note = text(
             "INSERT INTO onlyonce_private.views_made (checksum) VALUES (:checksum) "
@@ -90,6 +91,18 @@ def _apply(connection: Connection, parts: list[str], *, views: bool) -> list[str
         connection.execute(note, {"checksum": _checksum(_views())})
         new.append(VIEWS)
     return new
+
+
+def _lock(connection: Connection) -> None:
+    """Let no other session make tables of ours until the transaction ends. The first lock of a database needs its first table."""
+    try:
+        with connection.begin_nested():
+            _script(connection, FORMATS)
+    except DBAPIError as error:
+        if getattr(error.orig, "pgcode", None) not in FIRST_AT_ONCE:
+            raise
+        _script(connection, FORMATS)  # the other session has committed them
+    connection.exec_driver_sql("LOCK TABLE onlyonce_private.formats IN SHARE ROW EXCLUSIVE MODE")
 
 
 def _apply_mysql(connection: Connection) -> list[str]:
@@ -139,8 +152,8 @@ def _parts(script: str) -> Iterator[tuple[str | None, str]]:
         yield (found[1] if found else None), part
 
 
-def _refuse_dependents(connection: Connection, view: str, views: list[str]) -> None:
-    lost = [f"{row.dependent} ({name})" for name in views for row in ask(connection, "dependents", "of_view", view=name)]
+def _refuse_dependents(connection: Connection, view: str, ours: list[str]) -> None:
+    lost = [f"{row.dependent} ({name})" for name in ours for row in ask(connection, "dependents", "of_view", view=name)]
     if lost:
         raise Refused(
             f"the view {view} of this version has other columns than the database's, and these depend on our views: {', '.join(lost)}",
@@ -150,7 +163,7 @@ def _refuse_dependents(connection: Connection, view: str, views: list[str]) -> N
 
 
 def _views() -> str:
-    return (FOLDER / f"{VIEWS}.sql").read_text()
+    return views(FOLDER)
 
 
 def _checksum(script: str) -> str:

@@ -60,6 +60,30 @@ OLDEST = {True: (10, 6), False: (8, 0, 16)}
 """The first MariaDB, and the first MySQL, with JSON_TABLE and checked constraints."""
 
 
+IN_CLEAR = (b"mysql_clear_password", b"dialog")
+"""The methods by which a server asks for the password as it is. PyMySQL would answer any server."""
+
+
+class PasswordInClear:
+    """Answer a server that asks for the password as it is, only over TLS: any program may have taken the server's address."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, packet: Any) -> Any:
+        """Send the password, and return the server's answer. Raises Refused without TLS."""
+        if not self._connection._secure:
+            raise Refused(
+                "the server of a MySQL sink asks for the password in clear text, and the session has no TLS",
+                data="the password was not sent; nothing was read or written",
+                hint="put ssl_ca=/path/of/the/servers/ca.pem into the query of the URL, or give the account another authentication method",
+            )
+        self._connection.write_packet(self._connection.password + b"\0")
+        answer = self._connection._read_packet()
+        answer.check_error()
+        return answer
+
+
 def is_mysql(url: str) -> bool:
     """Whether a URL names a MySQL or MariaDB."""
     return url.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
@@ -69,7 +93,10 @@ def new_engine(url: str, name: str) -> Engine:
     """Sessions of one name. READ COMMITTED: a claim that waited for its twin must see what the twin has committed."""
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": 10, "charset": "utf8mb4", "init_command": SESSION, "program_name": name},
+        connect_args={
+            "connect_timeout": 10, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
+            "local_infile": False, "auth_plugin_map": dict.fromkeys(IN_CLEAR, PasswordInClear),
+        },
         hide_parameters=True,
     )  # fmt: skip
     if driver := DRIVER.fullmatch(name):

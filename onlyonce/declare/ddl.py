@@ -88,6 +88,24 @@ def fields(kind: str) -> Iterator[str]:
         yield from fields(inner)
 
 
+def scalars(schema: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and type of each column that is no array, map or struct, and of each such part within one: a field by its name behind a point, the
+    elements of an array and the values of a map by the path of the whole."""
+    for name, kind in map(named, split(schema)):
+        yield from _within(name, kind)
+
+
+def _within(path: str, kind: str) -> Iterator[tuple[str, str]]:
+    found = _TYPE.fullmatch(kind)
+    if found is None or found[2] != "<":
+        yield path, kind.lower().split()[0]
+    elif found[1].lower() == "struct":
+        for name, inner in map(_field, split(found[3])):
+            yield from _within(f"{path}.{name}", inner)
+    else:
+        yield from _within(path, split(found[3])[-1])
+
+
 def _field(part: str) -> tuple[str, str]:
     """Return the name and type of a field, with a colon between them or without."""
     name, mark, kind = part.strip().partition(":")

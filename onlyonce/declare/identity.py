@@ -62,7 +62,7 @@ def receive_parts(pipeline: Pipeline) -> Parts:
         "record_id": list(pipeline.record_id) or PLACE,
         "event_time": pipeline.event_time,
         "max_ahead": str(pipeline.max_ahead),
-        **_given(aliases=dict(pipeline.aliases) or None),
+        **_given(aliases=dict(pipeline.aliases) or None, formats=dict(pipeline.formats) or None),
         **(_several(pipeline) if pipeline.sources else {"source": of(pipeline.source)}),
     }
 
@@ -109,7 +109,7 @@ def _several(pipeline: Pipeline) -> Parts:
     inputs = {
         name: _given(
             source=of(one.source), schema=one.schema and _typed(one.schema), columns=dict(one.columns) or None,
-            aliases=dict(one.aliases) or None,
+            aliases=dict(one.aliases) or None, formats=dict(one.formats) or None,
             idle_after=_text(one.idle_after),
         )
         for name, one in pipeline.inputs.items()

@@ -21,7 +21,7 @@ from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, 
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.several import Several
-from onlyonce.declare.sources import aliases, debezium, inputs
+from onlyonce.declare.sources import aliases, debezium, inputs, time_forms
 from onlyonce.declare.sources.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
@@ -82,6 +82,8 @@ class Pipeline:
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
     aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A declared name has no space and
                    none of the characters , ; = and brackets, which a Delta table can't hold; a name in the source may have any
+    formats        the form of a time in JSON or CSV, if it is not ISO 8601: {'paid': 'epoch_ms', 'born': '%d/%m/%Y', 'order.sent': '%d.%m.%Y %H:%M'}
+                   (docs/reference/values.md). A count since 1970 (epoch_s, epoch_ms, epoch_us, epoch_ns), or a pattern
     record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
                    place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
                    again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
@@ -121,6 +123,7 @@ class Pipeline:
     keep_events: timedelta | None = None
     keep_log: timedelta | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
@@ -173,12 +176,14 @@ class Pipeline:
         if isinstance(self.source, OneOfSeveral) != bool(self.sources):
             raise Refused(f"pipeline {self.name}: one of source and sources says where its records come from", hint="source=Files(…), or sources={'web': …, 'shop': …}")
         if self.sources:
-            if self.aliases:
-                raise Refused(f"pipeline {self.name}: aliases with several sources", hint="each source has its own: Input(source=…, schema=…, aliases=…)")
+            for option in ("aliases", "formats"):
+                if getattr(self, option):
+                    raise Refused(f"pipeline {self.name}: {option} with several sources", hint=f"each source has its own: Input(source=…, schema=…, {option}=…)")
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
             aliases.check(f"pipeline {self.name}", columns, self.aliases, self.source)
+            time_forms.check(f"pipeline {self.name}", self.schema, self.formats, self.source)
             debezium.check(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         together.check(self)

@@ -36,7 +36,7 @@ PORTS = {"mysql": 3306, "mariadb": 3306}
 
 def targets(pipeline: Pipeline, instance: str) -> list[str]:
     """The places that the outputs of an instance write to as they are declared now."""
-    return [target(pipeline, output) + suffix_of(instance) for output in pipeline.outputs]
+    return [Place(target(pipeline, output)).of_run(suffix_of(instance)).text for output in pipeline.outputs]
 
 
 def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:
@@ -44,17 +44,17 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
 
     suffix   what a bounded run adds to the declared name (@1)
     """
+    place = place.of_run(suffix)
     if place.kind == "postgres":
-        return f"postgres:{database(place.variable)}:{Place(place.text + suffix).where}"
+        return f"postgres:{database(place.variable)}:{place.where}"
     if place.kind == "mysql":
-        return f"mysql:{database(place.variable)}:{Place(place.text + suffix).where}".lower()
+        return f"mysql:{database(place.variable)}:{place.where}".lower()
     if place.kind == "iceberg":
-        return f"{place.text}{suffix}".lower()
+        return place.text.lower()
     if "://" in place.where:
         scheme, rest = place.where.partition("?")[0].split("://", 1)
-        return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"
-    declared = f"{place.where.rstrip('/')}{suffix}"
-    at = settings.table_location(declared) if place.kind == "delta" else settings.files_dir() / declared
+        return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}"
+    at = settings.table_location(place.where) if place.kind == "delta" else settings.files_dir() / place.where
     if isinstance(at, Url):
         return f"{at.root}/{normpath(at.key)}"
     folder, home = at.resolve(), settings.home().resolve()

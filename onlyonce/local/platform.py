@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -43,7 +44,14 @@ class Login:
 
 
 def up(console: Console | None = None) -> Login:
-    """Start everything that does not run; quick when all of it does. Return the way to the UI."""
+    """Start everything that does not run; quick when all of it does. Return the way to the UI. Raises Refused if another platform is named."""
+    _refuse_named()
+    if url := settings.airflow_login().url:
+        raise Refused(
+            f"ONLYONCE_AIRFLOW_URL names the Airflow at {url}, and `up` would start a second one",
+            data="nothing was started",
+            hint="unset ONLYONCE_AIRFLOW_URL for a platform of this home; or start PostgreSQL alone: onlyonce up --no-airflow",
+        )
     home = settings.home()
     accounts.make_enterable(home)
     home_folders.make(home, ("run",))
@@ -60,7 +68,11 @@ def up(console: Console | None = None) -> Login:
 
 
 def database(console: Console | None = None) -> None:
-    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs. Nothing when it runs."""
+    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs. Nothing when it runs.
+
+    Raises Refused if another platform is named.
+    """
+    _refuse_named()
     if postgres.is_running():
         return
     home = settings.home()
@@ -95,6 +107,18 @@ def login() -> Login:
     """The address of the Airflow UI and its only user."""
     url = f"http://127.0.0.1:{settings.airflow_port()}"
     return Login(url, airflow_environment.USER, airflow_environment.password(), airflow_environment.password_file())
+
+
+def _refuse_named() -> None:
+    """Raise Refused if commands use the database that a URL names: a server of this home would be a second platform, which no command uses."""
+    named = settings.given_database_url()
+    if named is not None:
+        url = urlsplit(named)
+        raise Refused(
+            f"ONLYONCE_DATABASE_URL names the platform at {url.hostname}:{url.port or 5432}{url.path}, and `up` would start a second one",
+            data="nothing was started",
+            hint="that platform is started where it runs (in containers by compose); unset ONLYONCE_DATABASE_URL for one of this home",
+        )
 
 
 def _require_machine() -> None:

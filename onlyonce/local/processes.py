@@ -27,6 +27,7 @@ from typing import BinaryIO
 import psutil
 
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.settings import home_folders
 
 MARK = "ONLYONCE_PLATFORM"
 
@@ -42,7 +43,7 @@ def marked(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: Path) -> psutil.Process:
     """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
-    (home / "run").mkdir(parents=True, exist_ok=True)
+    home_folders.make(home, ("run",))
     with open_log(home, name) as log:
         started = subprocess.Popen(
             list(argv),
@@ -61,8 +62,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
 
 def open_log(home: Path, name: str) -> BinaryIO:
     """`<home>/logs/<name>.log`, to be appended to; one that has grown large is put aside first."""
-    path = home / "logs" / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = home_folders.inside(home, "logs") / f"{name}.log"
     if path.exists() and path.stat().st_size > _LARGE_LOG:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab")

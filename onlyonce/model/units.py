@@ -7,10 +7,9 @@ the content that is there (`compare`), because a replay may not have the same da
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import fsum, inf, isclose, isfinite, isnan
+from math import isclose, isfinite
 
 from onlyonce.model.errors import InvariantBroken
 
@@ -50,18 +49,6 @@ class FloatSum:
     nan: int = 0
     high: int = 0
     low: int = 0
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> FloatSum:
-        """Add up floats in any order."""
-        terms = [*values]
-        finite = [value for value in terms if isfinite(value)]
-        return cls(_sum(finite), _sum(map(abs, finite)), sum(map(isnan, terms)), terms.count(inf), terms.count(-inf))
-
-    def __add__(self, other: FloatSum) -> FloatSum:
-        return FloatSum(
-            self.total + other.total, self.size + other.size, self.nan + other.nan, self.high + other.high, self.low + other.low
-        )
 
     def same_as(self, other: FloatSum) -> bool:
         """Return whether both are sums of the same floats: each float may differ by FLOAT_TOLERANCE of itself, so a sum may by as much of the absolute values.
@@ -119,13 +106,6 @@ def compare(unit: UnitId, there: Content, meant: Content) -> None:
         data="what was committed stays as it is; nothing of the replay was written",
         hint=RECEIVED if unit.sink == EVENTS else COMPUTED,
     )
-
-
-def _sum(values: Iterable[float]) -> float:
-    try:
-        return fsum(values)
-    except OverflowError:
-        return inf
 
 
 def _close(one: float, other: float) -> bool:

@@ -30,6 +30,7 @@ from onlyonce.model.errors import Retryable
 from onlyonce.model.operate.alerting import Cause, causes
 from onlyonce.model.report import Report
 from onlyonce.operate import audit
+from onlyonce.sinks.outbox import deadline
 
 log = structlog.get_logger()
 Hook = Callable[[dict[str, str]], Any]
@@ -75,7 +76,8 @@ def hook(asked: str | None) -> Hook | None:
 
 def _post(url: str, message: dict[str, str]) -> None:
     try:
-        httpx.post(url, json=message, timeout=PATIENCE_SECONDS).raise_for_status()
+        with deadline.hold(httpx.Client()) as client, deadline.within(PATIENCE_SECONDS), client.stream("POST", url, json=message) as got:
+            got.raise_for_status()  # nothing of the answer's body is read
     except httpx.HTTPStatusError as error:
         # Not its own text: a webhook's URL is a secret.
         raise Retryable(f"the webhook answered {error.response.status_code}") from None

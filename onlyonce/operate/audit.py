@@ -40,7 +40,7 @@ FILES_WAIT_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the views say; each list holds the rows of the query of that name in `sql/views.sql`."""
+    """What the views say; each list holds the rows of the query of that name in `sql/statements/views.sql`."""
 
     not_conserved: list[dict[str, Any]]
     begun_batches: list[dict[str, Any]]

@@ -22,7 +22,7 @@ from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
-from onlyonce.model.operate.finding import Finding, other_version, wider_permissions
+from onlyonce.model.operate.finding import Finding, other_version, shared_account, wider_permissions
 from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
@@ -39,6 +39,8 @@ LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
 LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
 LEFT_AT_THE_PREFIX = re.compile(r"onlyonce\.json\.[0-9a-f]{32}|crashtest-[0-9a-f]{8}")
+SHARED = "nobody"
+"""The account that runs the embedded server if root has no other (`local.database.accounts`)."""
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
@@ -126,7 +128,7 @@ def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple
         root = pipeline.output(query["query"])
         for output in (root, *pipeline.made_from(root)):
             if isinstance(output.sink, Iceberg):
-                yield Place(target(pipeline, output) + query["instance"].removeprefix(pipeline.name)), output.name
+                yield Place(target(pipeline, output)).of_run(query["instance"].removeprefix(pipeline.name)), output.name
 
 
 def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
@@ -201,8 +203,22 @@ def _is_old(path: Path) -> bool:
 
 
 def permissions() -> list[Finding]:
-    """Return the folders of the embedded home that other users may enter."""
-    return [wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())] if settings.embedded() else []
+    """Return the folders of the embedded home that other users may enter, and the server's if its account is not its own."""
+    if not settings.embedded():
+        return []
+    found = [wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())]
+    server = settings.home() / "postgres"
+    if (server / "data").exists() and (account := owner_of(server / "data")) == SHARED:
+        found.append(shared_account(str(server), account))
+    return found
+
+
+def owner_of(path: Path) -> str | None:
+    """Return the account that owns a path; None if it has no name."""
+    try:
+        return path.owner()
+    except KeyError:
+        return None
 
 
 def versions() -> list[Finding]:

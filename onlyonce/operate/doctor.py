@@ -31,6 +31,7 @@ from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.diagnosis import Evidence, findings
 from onlyonce.model.operate.finding import Finding, half_dropped, views_missing
 from onlyonce.model.report import Report
+from onlyonce.model.run.isolation import for_good
 from onlyonce.operate import disk_state, repairs
 from onlyonce.sources.files import folders
 
@@ -131,6 +132,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
         {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
         waits, {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
+        {(name, output): error for name, one in pipelines.items() for output, error in _refused(one).items()},
     )  # fmt: skip
 
 
@@ -149,6 +151,16 @@ def _changed(
                 declared.check(connection, live, _declared(pipeline, query["instance"], query["query"]))
         except OnlyonceError as error:
             yield query["lineage"], error
+
+
+def _refused(pipeline: Pipeline) -> dict[str, OnlyonceError]:
+    """Return the outputs whose tables can't take their rows. Empty if a function has changed since the last check: that needs Spark."""
+    from onlyonce.check import look  # with it come Spark's modules
+
+    try:
+        return {name: error for name, error in look.wrong_tables(pipeline, look.found(pipeline) or {}).items() if for_good(error)}
+    except OnlyonceError:
+        return {}  # a function that is not there: `changed` has it
 
 
 def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:

@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """One instrument: which columns of which query of `sql/metrics.sql` it tells. Each row's labels are its attributes.
+    """One instrument: which columns of which query of `sql/statements/metrics.sql` it tells. Each row's labels are its attributes.
 
     columns    column → the attributes that it has beside the row's own
     """

@@ -15,6 +15,8 @@ from typing import Any
 import structlog
 
 from onlyonce import settings
+from onlyonce.commitlog import arrivals
+from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate import health
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -23,6 +25,8 @@ from onlyonce.model.operate.finding import Finding
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import location
 from onlyonce.receive import catalog_rebuild
+from onlyonce.settings import home_folders
+from onlyonce.sources import registry
 from onlyonce.storage import stores
 
 log = structlog.get_logger()
@@ -44,8 +48,7 @@ def repaired(database: Database, finding: Finding, asked: argparse.Namespace) ->
         outcome = f"failed: {error.strerror}"
     noted = {"finding": finding.kind, "where": finding.where, "repair": finding.repair.command, "outcome": outcome}
     log.info("repair", **noted)
-    journal = settings.home() / "logs" / "doctor.log"
-    journal.parent.mkdir(parents=True, exist_ok=True)
+    journal = home_folders.inside(settings.home(), "logs") / "doctor.log"
     with journal.open("a") as lines:
         lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **noted}) + "\n")
     return noted
@@ -81,6 +84,9 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
         instance, *keys = arguments
         for key in keys:
             run(database, lambda conn, key=key: health.mend(conn, instance, key))  # type: ignore[misc]
+    elif by == "arrivals":
+        DriverClock(database).check()  # the next arrival has this clock
+        run(database, lambda conn: arrivals.correct(conn, arguments[0], lambda: registry.last_batches(arguments[0])))
     else:
         assert by == "files", by
         for file in arguments:

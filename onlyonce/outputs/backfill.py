@@ -7,8 +7,9 @@ late rows. The result replaces the old rows as a new generation. The stream may 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -17,17 +18,20 @@ from onlyonce.asked import parse
 from onlyonce.asked import written as written
 from onlyonce.commitlog import authorities, driver_runs, views
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import not_recomputed
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.outputs.backfill import FIRST, LAST, OpenWindows, Span
 from onlyonce.model.report import Report
-from onlyonce.outputs.events import below
+from onlyonce.outputs.events import below, late_windows
 from onlyonce.session import ending
+
+if TYPE_CHECKING:
+    from onlyonce.context.run_context import RunContext
 
 log = structlog.get_logger()
 
@@ -38,14 +42,17 @@ def main(argv: list[str]) -> Report:
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     roots = chosen(pipeline, asked.output)
-    span = span_of(roots, asked.start, asked.stop)
+    span = span_of(roots, asked.start, asked.stop, late_only=asked.late_only)
     database = authorities.database_of(None)
     migrate(database.url)
     if asked.dry_run:
-        return dry_run(database, pipeline, roots, span, asked.lookups)
+        return dry_run(database, pipeline, roots, span, asked.lookups, late_only=asked.late_only)
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)
+        if asked.late_only:
+            left = _include_late(database, pipeline, roots, span, asked)
+            return report(database, pipeline, span, asked.run_id, left)
         for root in roots:
             check(database, pipeline, root, span)
         _recompute(database, pipeline, roots, span, asked)
@@ -67,8 +74,20 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
     return found
 
 
-def span_of(roots: list[Output], start: datetime, stop: datetime) -> Span:
-    """Return the span that a person asks for: a time without a zone is in the zone of the outputs' windows. Raise Refused."""
+def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, *, late_only: bool = False) -> Span:
+    """Return the span that a person asks for: a time without a zone is in the zone of the outputs' windows.
+
+    `late_only`: without both times all windows. Raise Refused.
+    """
+    if start is None and stop is None and late_only:
+        return Span(FIRST, LAST)
+    if start is None or stop is None:
+        missing = " and ".join(option for option, time in (("--from", start), ("--to", stop)) if time is None)
+        raise Refused(
+            f"a backfill of which windows? {missing} {'are' if start is stop else 'is'} missing",
+            data="nothing was read or written",
+            hint="give --from and --to; or --late-only, for all windows with late records that are not in their result",
+        )
     return Span.of(start, stop, [root.window for root in roots])
 
 
@@ -92,30 +111,25 @@ def with_downstream(pipeline: Pipeline, roots: list[Output]) -> list[Output]:
     return list({output.name: output for output in found}.values())
 
 
-def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, lookups: str = "then") -> Report:
-    """What would be recomputed, by the log: each window with its rows in time and late, and what each sink will do."""
-    names = [root.name for root in roots]
+def dry_run(
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, lookups: str = "then", *, late_only: bool = False
+) -> Report:
+    """Report what would be recomputed, by the log: each window with its rows in time and late, and what each sink will do.
+
+    `late_only`: only windows with late records that no backfill has included.
+    """
+    names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
-    windows = run(
-        database,
-        lambda conn: [
-            dict(row._mapping)
-            for row in ask(
-                conn,
-                "backfills",
-                "windows_in",
-                instance=pipeline.name,
-                outputs=names,
-                window_from=start,
-                window_to=stop,
-            )
-        ],
-    )
+    asked = backfills.late_in if late_only else backfills.windows_in
+    windows = run(database, lambda conn: asked(conn, pipeline.name, names, span))
     warnings = []
     sinks = []
     for root in roots:
         try:
-            check(database, pipeline, root, span)
+            if late_only:
+                check_sinks(pipeline, [root])
+            else:
+                check(database, pipeline, root, span)
         except OnlyonceError as error:
             warnings.append(f"{error.what}. {error.hint}")
     for root in with_downstream(pipeline, roots):
@@ -127,15 +141,15 @@ def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: S
     return Report(f"{pipeline.name}: a backfill would recompute", "dry run", facts, tables, warnings)
 
 
-def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> Report:
-    """What a run has recomputed and committed, from the log."""
+def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:
+    """Report what a run has recomputed and committed, from the log."""
 
     def read(conn: Any) -> Report:
         done = views.rows(conn, "run_backfills", run_id=run_id)
         commits = views.rows(conn, "run_commits", run_id=run_id)
         facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
         return Report(
-            f"{pipeline.name}: recomputed by {run_id}", run_id, facts, {"backfills": done, "commits": commits}
+            f"{pipeline.name}: recomputed by {run_id}", run_id, facts, {"backfills": done, "commits": commits}, list(warnings)
         )
 
     return run(database, read)
@@ -144,14 +158,38 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> R
 def _recompute(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
 ) -> None:
-    from onlyonce.context.run_context import RunContext
     from onlyonce.outputs.recompute import recompute as backfill
+
+    context = _context(database, pipeline, asked)
+    for root in roots:
+        backfill.with_those_below(context, root, span, lookups=asked.lookups)
+
+
+def _include_late(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> list[str]:
+    """Recompute the windows with late records, each output after the one that it is made from; return what was left to the stream."""
+    outputs = with_downstream(pipeline, roots)
+    if not any(late_windows.spans(database, pipeline, pipeline.name, output, span) for output in outputs):
+        return []  # without a Spark start
+    from onlyonce.outputs.recompute import recompute as backfill
+
+    context, left = _context(database, pipeline, asked), []
+    for output in outputs:
+        # Asked again: what is made from the output before was recomputed with it.
+        for late in late_windows.spans(database, pipeline, pipeline.name, output, span):
+            try:
+                check(database, pipeline, output, late)
+                backfill.with_those_below(context, output, late, lookups=asked.lookups)
+            except OpenWindows as error:
+                left.append(f"{error.what}. Left to the stream: a later --late-only includes these late records")
+    return left
+
+
+def _context(database: Database, pipeline: Pipeline, asked: Namespace) -> RunContext:
+    from onlyonce.context.run_context import RunContext
     from onlyonce.session import session
 
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
-    context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
-    for root in roots:
-        backfill.with_those_below(context, root, span, lookups=asked.lookups)
+    return RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
 
 
 def _of_sink(output: Output) -> dict[str, Any]:

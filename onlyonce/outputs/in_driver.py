@@ -1,11 +1,12 @@
 """Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task would.
 
-Otherwise a batch is three jobs: one that looks at its rows, and two that write them and see that they are there. Each takes a part of a second, however few rows it has,
+Otherwise a batch is two jobs: one that looks at its rows, and one that writes them. Each takes a part of a second, however few rows it has,
 and a task in Python has a session in the database of its own.
 
 Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at most has few rows then. Of any other, of
-windows that close for example, the driver asks for no more than MOST rows: if there are more, tasks write them. What comes of a state is held, since it is read only once. The unit and its content
-are those of the tasks, so a replay may go the other way.
+windows that close for example, the driver asks for no more than MOST rows: if there are more, tasks write them. So they do if a row takes more bytes than its
+share of what the driver holds (`driver_rows`). What comes of a state is held, since it is read only once. The unit and its content are those of the tasks,
+so a replay may go the other way.
 
 Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning, since they try again.
 Not promised: that a small batch is written here.
@@ -19,23 +20,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from onlyonce import settings
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.batches import WRITTEN
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
-from onlyonce.model import partitions
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import Retryable
 from onlyonce.model.units import Content
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
-from onlyonce.session import adaptive
+from onlyonce.session import adaptive, driver_rows
 from onlyonce.sinks import content_hash, held_values
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.sinks import TakesFew
+from onlyonce.sinks.sinks import WritesInDriver
 
 MOST = 10_000
 """So many rows the driver takes of a function that may give more rows than it has records."""
@@ -54,23 +52,28 @@ def written(
 ) -> Written | None:
     """Write a batch's rows; None where that is for Spark's tasks. `frame` is read once, or is held from then on."""
     step = steps[0]
-    if len(steps) > 1 or not isinstance(step.writer, TakesFew) or not _has_few(context, query, step, batch, versions):
+    if len(steps) > 1 or not isinstance(step.writer, WritesInDriver):
+        return None
+    records = _records(context, query, step, batch, versions)
+    if records is None or not driver_rows.are_few(records):
         return None
     bounded = not step.adds_no_rows
     if bounded and not batch.plan.facts.get("stateless"):
         frame = results.hold(held, frame)
     plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
-    wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)
+    wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.exported(batch, plain)
     if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
         return None
-    rows: pa.Table = (adaptive.of_local_rows(wanted.limit(MOST + 1)) if bounded else wanted).toArrow()
-    if bounded and rows.num_rows > MOST:
+    most = MOST + 1 if bounded else records
+    rows = driver_rows.fetched(adaptive.of_local_rows(wanted.limit(most)) if bounded else wanted, most)
+    if rows is None or (bounded and rows.num_rows > MOST):
         return None
     passing("output-consumed")
     content = _content(plain, rows)
     try:
-        with held_values.named(step.output, plain, outside=held_values.any_outside_years(rows)):
-            step.writer.write_few(batch, rows, content)
+        lengths = step.writer.lengths()
+        with held_values.named(step.output, plain, lengths, outside=held_values.any_outside(rows, lengths)):
+            step.writer.write(batch, rows, content)
     except (OSError, Retryable) as error:
         query.log.warning("a small batch could not be written by the driver; Spark's tasks try", problem=str(error))
         return None
@@ -78,21 +81,21 @@ def written(
 
 
 def _content(plain: DataFrame, rows: pa.Table) -> Content:
-    written = {name: name for name in content_hash.floats(plain.schema) if name in rows.column_names}
-    tally = content_hash.Tally(HASH, written | content_hash.names_of(rows.column_names))
+    tally = content_hash.tally_of(rows.column_names, [*content_hash.floats(plain.schema)])
     for part in rows.to_batches():
         tally.add(part)
     return tally.content()
 
 
-def _has_few(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> bool:
+def _records(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> int | None:
+    """Return how many records a batch has; None if the log does not count them by batch, or if its rows are not for the driver."""
     root = step.output
     if context.bounded or root.stable_input:
-        return False
+        return None
     if batch.plan.source_from is None and query.start_from:
-        return False  # a new life reads again what an earlier one has counted
+        return None  # a new life reads again what an earlier one has counted
     received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
-    return sum(one.kept for one in received) * partitions.A_RECORD < settings.in_driver_bytes()
+    return sum(one.kept for one in received)
 
 
 def _windows(rows: pa.Table) -> pa.Table:

@@ -31,13 +31,12 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import in_driver, results, stateless
+from onlyonce.outputs import in_driver, results, staging, stateless
 from onlyonce.outputs.events import backlog, reading
 from onlyonce.outputs.events.first_reading import Part
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import culprit, seeing
 from onlyonce.outputs.releases.dropped import Dropped
-from onlyonce.outputs.staging import staged
 from onlyonce.outputs.stateful import anew
 from onlyonce.outputs.windows import raw_windows, triggering, window_log, windowing
 from onlyonce.outputs.windows.triggering import Fired
@@ -199,14 +198,13 @@ def commit(
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return
-    rows = results.hold(held, rows)
-    if steps[0].output.stable_input:
-        rows.count()
-        rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
     windows: dict[str, pa.Table] = {}
     again = 0
-    for step in steps:
-        made = results.rows_held(held, step.output, rows, context.seen.frames)
+
+    def of_output(output: Output, of_root: DataFrame) -> DataFrame:
+        return results.rows_held(held, output, of_root, context.seen.frames)
+
+    for step, made in staging.rows_of_steps(context, query, batch, steps, rows, held, of_output):
         windows[step.output.name], more_again = _write(query, step, batch, made)
         again += more_again
     _end(context, query, steps, batch, versions, windows, again, fired)
@@ -215,9 +213,10 @@ def commit(
 def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> tuple[pa.Table, int]:
     """Write one output's rows; gives each window of theirs with its number of rows, and how many rows were written once
     more than they should be."""
-    found = results.measured(rows, step.output.sink)
+    lengths = step.writer.lengths()
+    found = results.measured(rows, step.output.sink, lengths)
     passing("output-consumed")
-    with held_values.named(step.output, found.rows, outside=found.outside):
+    with held_values.named(step.output, found.rows, lengths, outside=found.outside):
         again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
     return found.windows, again

@@ -5,13 +5,13 @@ The stream of an output (`outputs`), its bounded run and its backfill (`backfill
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
@@ -35,12 +35,13 @@ from onlyonce.outputs.stateful import applying
 from onlyonce.outputs.windows import chaining, joining, windowing
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, held_values, own_target
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
+NO_LENGTHS: Lengths = {}
 WINDOW = ["window_start", "window_end"]
-OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,8 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`), and whether one has a date or time
-    that no sink takes (`outside`)."""
+    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`), and whether one has a value
+    that is refused before any row is written (`outside`)."""
 
     rows: DataFrame
     content: Content
@@ -197,27 +198,31 @@ class Measured:
     outside: bool
 
 
-def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
+def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:
     """Look once at an output's rows before they are written. The frame must be held: it is read again.
 
     Where several windows have one row in the sink, twice: a window has closed also when a later one has its rows' place.
     """
     plain = flat(rows)
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
-    by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
-    groups = _groups(plain, by)
-    windows = groups.select(WRITTEN.names).cast(WRITTEN) if by else WRITTEN.empty_table()
+    by = [F.unix_micros(name) for name in WINDOW if name in plain.columns]
+    outside = held_values.outside(plain.schema, lengths)
+    groups = content_hash.tallied(plain, plain.schema, by if outside is None else [*by, outside])
+    windows = _windows(groups) if by else WRITTEN.empty_table()
+    any_outside = outside is not None and any(key[-1] for key in groups)
     if sink is not None and (order := newer(sink, plain.columns)):
         plain = _newest(plain, sink.keys, order)
-        groups = _groups(plain, [])
-    outside = OUTSIDE in groups.column_names and bool(pc.any(groups.column(OUTSIDE)).as_py())
-    return Measured(plain, content_hash.of_groups(groups), windows, outside)
+        groups = content_hash.tallied(plain, plain.schema)
+    return Measured(plain, content_hash.total(plain.schema, groups.values()), windows, any_outside)
 
 
-def _groups(plain: DataFrame, by: list[Column]) -> pa.Table:
-    outside = held_values.outside_years(plain.schema)
-    more = [] if outside is None else [F.max(outside).alias(OUTSIDE)]
-    return plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema), *more).toArrow()
+def _windows(groups: Mapping[content_hash.Key, content_hash.Tally]) -> pa.Table:
+    """Return how many rows each window has."""
+    rows: Counter[content_hash.Key] = Counter()
+    for key, tally in groups.items():
+        rows[key[:2]] += tally.content().rows
+    starts, ends = ([key[at] for key in rows] for at in range(2))
+    return pa.table([pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), [*rows.values()]], WRITTEN.names).cast(WRITTEN)
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:

@@ -6,14 +6,20 @@ again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
+from onlyonce.outputs import results
+from onlyonce.outputs.results import Step
 from onlyonce.sinks.delta import delta_append
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
@@ -21,16 +27,39 @@ from onlyonce.storage import delta
 BATCH, LINEAGE = "oo_batch", "oo_lineage"
 
 
+def rows_of_steps(
+    context: RunContext, query: Query, batch: Batch, steps: Sequence[Step], rows: DataFrame, held: ExitStack, made: Callable[[Output, DataFrame], DataFrame]
+) -> Iterator[tuple[Step, DataFrame]]:
+    """Yield each output of a batch with its rows, the root first. `rows`: what the root's function gave. `made`: makes an output's rows of the root's.
+
+    The rows of an output with `stable_input` are stored ones, those of a root before anything is made of them.
+    """
+
+    def stable(output: Output, some: DataFrame) -> DataFrame:
+        return results.hold(held, staged(context, query, output, batch, some)) if output.stable_input else some
+
+    rows = results.hold(held, rows)
+    if steps[0].output.stable_input:
+        rows.count()
+    rows = stable(steps[0].output, rows)
+    for step in steps:
+        mine = made(step.output, rows)
+        yield step, stable(step.output, mine) if step is not steps[0] else mine
+
+
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
     """Return the stored rows of a batch. Store them if no attempt under the same declaration has: a changed function gives others, and is another
-    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`)."""
+    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`). The rows of an output that is made from another's
+    are stored below that one, whose query writes and removes them."""
     plan = batch.plan
-    path = context.folder / "staged" / output.name / plan.declaration_hash
+    name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
+    path = context.folder / "staged" / (output.made_beside or output.name) / name
     app_id = f"{plan.lineage}/staged"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
-    delta.make(path, marked.schema, context.spark, [LINEAGE, BATCH], {})
-    columns.fit(path, marked.schema, f"output {output.name}, staged")
+    schema = StructType([StructField(field.name, field.dataType) for field in marked.schema])  # without Spark's notes, such as of a watermark
+    delta.make(path, schema, context.spark, [LINEAGE, BATCH], {})
+    columns.fit(path, schema, f"output {output.name}, staged")
     passing("staging-before-write")
     delta_append.append(marked, path, commit)
     passing("staging-after-write")

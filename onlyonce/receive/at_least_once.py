@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
@@ -69,10 +70,16 @@ def counted(path: Location, version: int) -> Counts:
             number[added.partition["oo_kind"]] += file.metadata.num_rows
             if added.partition["oo_kind"] == "invalid":
                 continue
-            columns = file.read(["oo_event_time", "oo_unknown"])
-        unknown += columns.num_rows - columns["oo_unknown"].null_count
-        largest.append(_largest(columns["oo_event_time"]))
+            unknown += _valid(file.metadata, "oo_unknown")
+            largest.append(_largest(file.read(["oo_event_time"])["oo_event_time"]))
     return Counts(**number, unknown_fields=unknown, largest=to_time(max(largest) if largest else None))
+
+
+def _valid(footer: parquet.FileMetaData, name: str) -> int:
+    """Return how many values of a column are not null, by the file's footer: the values may have any size."""
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in range(group.num_columns) if group.column(at).path_in_schema == name]
+    return sum(chunk.num_values - chunk.statistics.null_count for chunk in chunks)
 
 
 def _largest(times: pa.ChunkedArray) -> int:

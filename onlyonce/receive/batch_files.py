@@ -31,7 +31,7 @@ from onlyonce.sources.parse import plain_records
 def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
     """The files that the tasks of a batch have written. A record at which it fails again and again is refused."""
     plan = batch.plan
-    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn)
+    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn, lines.places)
 
     def write(chosen: Chosen) -> list[Location]:
         if batch.without_catalog:

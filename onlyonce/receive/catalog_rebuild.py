@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, collector, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
@@ -90,7 +91,7 @@ def _replace(
     connection: Connection, instance: str, lineage: str, bucket: int, batches: list[Any], ids: dict[int, packed.Ids]
 ) -> bool:
     """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     if bucket < catalog.ensure_bucket(connection, instance, bucket):
         return True  # it was collected meanwhile
     if _kept(connection, lineage, bucket) != batches:

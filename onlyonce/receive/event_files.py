@@ -8,7 +8,7 @@ commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSEr
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -18,15 +18,20 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.model.sources.tides import Turn, after_batch
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Micros
 from onlyonce.receive.blocks.exchange import CODE
+from onlyonce.sources.parse.parse import PLACED
 from onlyonce.sources.parse.plain_records import INSTANT
 from onlyonce.storage import dictionaries
 from onlyonce.storage.stores import arrow
 
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+INVALID = "invalid"
+HELD = b"oo_bytes"
+"""The entry of a file's footer that says how many bytes its rows take in memory: encoded rows may be a thousand times smaller."""
 ROWS, BYTES = 1 << 17, 1 << 26
 """A row group is written as soon as it has so many rows, or takes so much memory."""
 
@@ -40,6 +45,7 @@ class Stamp:
     batch_id: int
     frontier: Frontier
     turn: Turn | None = None
+    places: RecordPlaces = field(default_factory=RecordPlaces)
 
     def after(self, largest: Micros | None) -> Frontier:
         """The frontier once the batch is committed, as far as a task knows that has kept this largest event time."""
@@ -68,6 +74,7 @@ class EventFiles:
         self._writers: dict[str, parquet.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
         self._bytes: dict[str, int] = {}
+        self._held: dict[str, int] = {}
         self._alike: dict[Frontier, pa.RecordBatch] = {}
 
     def __enter__(self) -> EventFiles:
@@ -78,19 +85,27 @@ class EventFiles:
             if error[0] is None:
                 for kind in [*self._waiting]:
                     self._write(kind)
+                for kind, file in self._writers.items():
+                    note_bytes(file, self._held[kind])
 
     def add(self, kind: str, records: pa.RecordBatch, frontier: Frontier | None = None) -> None:
         """Records of one kind; a control row has a frontier of its own."""
         if not records.num_rows:
             return
         fixed = self._fixed(records.num_rows, frontier or self._stamp.frontier)
-        given = {name: records.column(name) for name in records.schema.names if name != CODE}
+        given = {name: records.column(name) for name in records.schema.names if name not in (CODE, PLACED)}
+        if kind == INVALID:  # any other record is known by its id
+            given[PLACED] = self._placed(records.column(PLACED))
         rows = pa.RecordBatch.from_pydict(given | dict(zip(fixed.schema.names, fixed.columns, strict=True)))
         waiting = self._waiting.setdefault(kind, [])
         waiting.append(rows)
         self._bytes[kind] = self._bytes.get(kind, 0) + rows.nbytes
         if self._bytes[kind] >= BYTES or sum(batch.num_rows for batch in waiting) >= ROWS:
             self._write(kind)
+
+    def _placed(self, places: pa.Array) -> pa.Array:
+        found = [one and self._stamp.places.of(*one.values()) for one in places.to_pylist()]
+        return pa.array([one and str(one) for one in found], pa.string())
 
     def _fixed(self, rows: int, frontier: Frontier) -> pa.RecordBatch:
         """What all rows have alike, made once for the most rows that came so far."""
@@ -101,6 +116,7 @@ class EventFiles:
 
     def _write(self, kind: str) -> None:
         rows, self._bytes[kind] = pa.Table.from_batches(self._waiting.pop(kind)), 0
+        self._held[kind] = self._held.get(kind, 0) + rows.nbytes
         if kind not in self._writers:
             self._writers[kind] = self._opened(kind, rows)
         self._writers[kind].write_table(rows)
@@ -112,3 +128,14 @@ class EventFiles:
         writer = arrow.writer(path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False)
         self.paths.append(str(path))
         return self._open.enter_context(writer)
+
+
+def note_bytes(file: parquet.ParquetWriter, held: int) -> None:
+    """Note in a file's footer how many bytes its rows take in memory."""
+    file.add_key_value_metadata({HELD.decode(): str(held)})
+
+
+def bytes_of(footer: parquet.FileMetaData) -> int | None:
+    """Return how many bytes a file's rows take in memory; None if its footer does not say."""
+    found = (footer.metadata or {}).get(HELD)
+    return None if found is None else int(found)

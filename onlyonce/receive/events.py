@@ -25,7 +25,7 @@ from onlyonce.storage.stores import arrow
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
     "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
-    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string"
+    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string, oo_place string"
 )
 PROPERTIES = delta.KEEP_ALL | {
     # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and

@@ -19,6 +19,7 @@ import structlog
 
 from onlyonce import settings
 from onlyonce.model.storage.location import Location, location
+from onlyonce.receive import event_files
 from onlyonce.receive.blocks import exchange
 from onlyonce.receive.blocks.exchange import Task
 from onlyonce.sources.files import line_reader
@@ -56,9 +57,10 @@ def _one_of_each(files: list[Location]) -> list[Location]:
         if len(parts) > 1:
             rows = pa.concat_tables([arrow.rows(part) for part in parts], promote_options="default")
             parts.append(parts[0].with_name(f"all-{parts[0].name}"))
-            arrow.write(
-                parts[-1], rows, use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False
-            )
+            form = {"use_dictionary": dictionaries.worth_it(rows), "compression": "zstd", "store_schema": False}
+            with arrow.writer(parts[-1], rows.schema, rows, **form) as file:
+                file.write_table(rows)
+                event_files.note_bytes(file, rows.nbytes)
             for part in parts[:-1]:
                 stores.of(part).delete(part)
         found.append(parts[-1])

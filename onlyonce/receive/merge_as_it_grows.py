@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import merging
 from onlyonce.catalog.collector import SHORT_WAIT
 from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Plan
@@ -58,6 +59,6 @@ def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
 def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
     check_epoch(connection, driver.lineage, driver.epoch)
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
-    if not ask(connection, "collect", "lock_instance_if_free", instance=instance)[0].got:
+    if not locks.if_free(connection, locks.catalog(instance)):
         return []
     return merging.merge_locked(connection, instance, crowd)

@@ -54,7 +54,7 @@ def register(context: RunContext) -> int:
     context.check_clock()
     now = datetime.now(UTC)
     known = set(context.skipped)
-    added = context.source().register(context.spark, query.driver, now)
+    added = context.source().register(context.spark, query.driver, now, context.corrected)
     context.looked_at = now
     if new := context.skipped - known:
         query.log.warning("folders skipped", what=folders.told(new))
@@ -121,8 +121,9 @@ def close(context: RunContext, *, ended: bool) -> None:
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
     """Gives the plan of a batch that has added to the catalog."""
-    listed = context.source().listed(context.spark, registered)
-    plan = _plan(context, query, batch_id, listed)
+    source = context.source()
+    listed = source.listed(context.spark, registered)
+    plan = _plan(context, query, batch_id, listed, context.corrected.of(source.registry, listed.batch_no, listed.seen_at))
     known = Frontier() if context.bounded else None
     if plan.mode == EXACTLY_ONCE:
         catalog_rebuild.catch_up(query.database, query.driver, context.instance, context.events, context.pipeline)
@@ -157,7 +158,7 @@ def _skip(query: Query, batch: Batch) -> None:
     run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
 
 
-def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut) -> Plan:
+def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut, arrived: datetime) -> Plan:
     offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
     before = checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None
     return Plan(
@@ -167,8 +168,8 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut)
         source_to={**offset, **listed.summary()},
         offsets_hash=offsets_hash,
         partitions=context.partitions_of(listed.size()),
-        system_time=listed.seen_at,
-        bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
+        system_time=arrived,
+        bucket=int(arrived.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),
         mode=BY_POSITION if context.pipeline.by_position else context.mode,
         declaration_hash=context.declaration_hash("receive"),

@@ -56,9 +56,9 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
 
 
 def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
-    """How many invalid records there are, and the first `limit` with reason and raw content."""
+    """How many invalid records there are, and the first `limit` with reason, place and raw content."""
     del pipeline  # an invalid record has none of the declared columns
-    wanted = {"oo_reason": "reason", "oo_raw": "raw", "oo_system_time": "system_time", **_ORIGIN}
+    wanted = {"oo_reason": "reason", "oo_place": "place", "oo_raw": "raw", "oo_system_time": "system_time", **_ORIGIN}
     return _rows(instance, "invalid", wanted, limit)
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
-from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import ChunkKey
 from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 PLATFORM = [
     "oo_kind", "oo_high", "oo_low", "oo_lineage", "oo_batch", "oo_partition", "oo_event_time", "oo_system_time", "oo_frontier", "oo_reason",
-    "oo_raw",
+    "oo_place", "oo_raw",
 ]  # fmt: skip
 MOST = 20
 """Invalid lines that are shown of those that give these values."""
@@ -147,7 +147,7 @@ def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
     fate = {
         "fate": row["oo_kind"], "batch": batch, "state": log.state if log else "unknown",
         "event_time": row["oo_event_time"], "system_time": row["oo_system_time"], "reason": row["oo_reason"],
-        "raw": row["oo_raw"], "unit": _unit(log, unit), **said,
+        "place": row["oo_place"], "raw": row["oo_raw"], "unit": _unit(log, unit), **said,
     }  # fmt: skip
     return fate, log.delta_version if log else None
 
@@ -236,16 +236,22 @@ def _shown(name: str, fate: str, start: datetime | None, end: datetime | None, s
     }  # fmt: skip
 
 
-def _in_catalog(connection: Connection, instance: str, wanted: RecordId) -> catalog.ChunkKey | None:
+def _in_catalog(connection: Connection, instance: str, wanted: RecordId) -> ChunkKey | None:
     """The live chunk that holds an id. A filter's "maybe" is settled by the ids."""
     one = tuple(np.array([half % 2**64], dtype=np.uint64) for half in (wanted.high, wanted.low))
     ids = (one[0], one[1])
     probes = bloom.probes(ids)
     for row in ask(connection, "trace", "chunks", instance=instance, high=wanted.high):
-        key = catalog.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
-        known = bloom.read(catalog.filters(connection, instance, [key]).get(key), row.id_count)
+        at = {"instance": instance, "bucket": row.bucket, "lineage": row.lineage, "batch": row.batch, "partition": row.partition}
+        known = bloom.read(_bytes(connection, "filter", at), row.id_count)
         if known is None or len(bloom.maybe(known, probes)):
-            held = catalog.ids(connection, instance, key)
+            held = _bytes(connection, "ids", at)
             if held is not None and packed.member(packed.unpack(held), ids)[0]:
-                return key
+                return ChunkKey(row.bucket, row.lineage, row.batch, row.partition)
     return None
+
+
+def _bytes(connection: Connection, column: str, chunk: dict[str, Any]) -> bytes | None:
+    """One column of a chunk; None if it has none, or the chunk was merged meanwhile."""
+    rows = ask(connection, "trace", column, **chunk)
+    return bytes(rows[0][0]) if rows and rows[0][0] is not None else None

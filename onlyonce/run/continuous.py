@@ -35,7 +35,7 @@ from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.model.run.isolation import cause_of
 from onlyonce.model.run.long_run import Stopped, first_cause
 from onlyonce.outputs import outputs
-from onlyonce.outputs.events import replayed
+from onlyonce.outputs.events import late_windows, replayed
 from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run import upstream
@@ -48,6 +48,8 @@ log = structlog.get_logger()
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
 """How long a query waits until it looks again whether its table has a new version."""
+
+THREAD = "query of a long run"
 
 VOUCHED_FOR = ("/events", "/close")
 """How the transaction ids of receive's commits to `events` end that the log vouches for."""
@@ -74,14 +76,15 @@ def up(
     work += [partial(_stay_up, context, root, down) for root in roots]
     receive.register(context)
     failures: list[BaseException] = []
-    threads = [InheritableThread(target=_kept, args=(step, failures, ask_stop), daemon=True) for step in work]
+    threads = [InheritableThread(target=_kept, args=(step, failures, ask_stop), name=THREAD, daemon=True) for step in work]
     for thread in threads:
         thread.start()
     try:
         yield _Looks(context, down).look
     except Exception as error:
         failures.append(error)
-    ask_stop()
+    finally:
+        ask_stop()  # by Ctrl-C twice the block ends at once, and nobody waits for them
     for thread in threads:
         thread.join()
     if down.found and all(isinstance(error, Stopped) for error in failures):
@@ -200,7 +203,7 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
 
 
 def _fold_late(context: RunContext, root: Output) -> None:
-    for span in backfill.late_spans(context, root):
+    for span in late_windows.of_stream(context.database, context.pipeline, context.instance, root):
         # What is asked to stop, and windows that are not written yet, are for later: after the next batch, or by the next run.
         with suppress(Stopped, OpenWindows):
             context.between_batches()

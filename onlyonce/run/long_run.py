@@ -96,7 +96,7 @@ class LongRun:
 
 @contextmanager
 def held(database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None) -> Iterator[LongRun]:
-    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
+    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error. However the block ends, its heart stops.
 
     Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
     """
@@ -109,15 +109,15 @@ def held(database: Database, instance: str, run_id: str, every: timedelta, place
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)
     try:
-        with _stopped_by_signals(mine):
+        with _stopped_by_signals(mine), suppress(Stopped):
             yield mine
-    except Stopped:
-        mine.end(0, None)
-        log.info("long run stopped", attempt=taken.attempt)
     except BaseException as error:
         with suppress(OnlyonceError):  # where the log is away its heartbeat tells the same
             mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
+    else:
+        mine.end(0, None)
+        log.info("long run stopped", attempt=taken.attempt)
     finally:
         place.leave()
 

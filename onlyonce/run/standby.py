@@ -13,6 +13,7 @@ import time
 import structlog
 
 from onlyonce.commitlog import long_runs
+from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, run
 from onlyonce.model.errors import DatabaseAway
 from onlyonce.model.run.long_run import standing_by
@@ -33,7 +34,7 @@ class Place:
     def ours(self) -> bool:
         """Whether this driver holds it, from now on at the latest. Not where the database does not say so."""
         try:
-            return self._session.ask(lambda connection: long_runs.hold(connection, self._instance))
+            return self._session.ask(lambda connection: locks.hold(connection, locks.long_run(self._instance)))
         except DatabaseAway:
             return False  # a new session is asked the next time
 

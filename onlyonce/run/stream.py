@@ -6,7 +6,7 @@ The report is read from the log afterwards.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,9 @@ from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
+from onlyonce.model.run.isolation import for_good, refusal
 from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run, standby
 from onlyonce.session import ending
@@ -126,9 +127,21 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: Names
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
-    look.check(pipeline, lambda: spark)
+    context.refused = _refused(pipeline, look.check(pipeline, lambda: spark).wrong)
     garbage.leave_out_what_is_here()
     return context
+
+
+def _refused(pipeline: Pipeline, wrong: Mapping[str, OnlyonceError]) -> dict[str, OnlyonceError]:
+    """Return the outputs that can't run. Raise the first one's refusal if no output can.
+
+    A database that is away now may be back at its output's turn.
+    """
+    refused = {name: error for name, error in wrong.items() if for_good(error)}
+    if refused and len(refused) == len(pipeline.roots()):
+        raise refusal(refused)
+    data = "this output wrote nothing; receive and the other outputs went on"
+    return {name: type(error)(error.what, data=data, hint=error.hint) for name, error in refused.items()}
 
 
 def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:

@@ -14,16 +14,16 @@ from itertools import combinations
 from typing import Any
 
 from onlyonce.model.errors import Refused
+from onlyonce.scaffold import time_forms
 from onlyonce.scaffold.sample import NOT_READ, Sample
+from onlyonce.scaffold.time_forms import HANDLED, HAPPENED
 
 KEYS = ("string", "tinyint", "smallint", "int", "long")
 """The types of columns that identify things."""
 MOST_COLUMNS = 12
 """Of so many columns pairs are tried."""
-HAPPENED = ("event_time", "event_timestamp", "occurred", "happened", "timestamp", "time", "ts", "at", "created", "date")
-"""Words of the name of a time at which something happened, the clearest first."""
-HANDLED = ("updated", "modified", "loaded", "ingested", "inserted", "received", "processed", "arrived", "landed")
-"""Of one at which a system had to do with it: that comes later, and again."""
+DATE = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}(?:[ T].*)?")
+"""A date that people write, in any order of its parts, and a time behind it."""
 WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
 
 
@@ -43,7 +43,7 @@ def event_time(sample: Sample) -> Guess:
             f"{sample.name} has no column that holds a time in every record; its columns are "
             + ", ".join(f"{name} {kind}" for name, kind in sample.columns.items()),
             data=NOT_READ,
-            hint="a record needs the time at which it happened, as 2026-03-01T12:00:00Z; of columns, a timestamp",
+            hint=_hint(sample),
         )
     if len(times) == 1:
         return Guess((times[0],), "the only column with a time in every record")
@@ -52,6 +52,16 @@ def event_time(sample: Sample) -> Guess:
     if _rank(best) < len(HAPPENED):
         return Guess((best,), f"its name says when it happened; {others}: times too")
     return Guess((best,), f"the first column of times, and no name says more; or is it {others}?")
+
+
+def _hint(sample: Sample) -> str:
+    """Return what to do about a file without a time; a date such as 3/1/2026 is named, since nothing says which of its numbers is the month."""
+    found = next(((name, str(value)) for name, kind in sample.columns.items() if kind == "string" for value in sample.values(name) if DATE.fullmatch(str(value))), None)
+    needed = "a record needs the time at which it happened, as 2026-03-01T12:00:00Z; of columns, a timestamp"
+    if found and found[0] in sample.unsure:
+        forms = " or ".join(sample.unsure[found[0]])
+        return f"{needed}; column {found[0]} has {found[1][:40]!r}, which is {forms}: name a sample that has a day beyond 12, or have it exported as 2026-03-01"
+    return f"{needed}; column {found[0]} has {found[1][:40]!r}, which no rule reads: have it exported as 2026-03-01" if found else needed
 
 
 def record_id(sample: Sample) -> Guess:
@@ -94,7 +104,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _rank(name: str) -> int:
-    words = [word.lower() for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if word]
+    words = time_forms.words(name)
     if any(word in HANDLED for word in words):
         return len(HAPPENED) + 1
     return next((at for at, word in enumerate(HAPPENED) if word == name.lower() or word in words), len(HAPPENED))

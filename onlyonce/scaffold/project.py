@@ -92,7 +92,7 @@ def _texts(name: str, sample: Sample) -> dict[str, str]:
 
 def _words(name: str, sample: Sample) -> dict[str, str]:
     time, record = guess.event_time(sample), guess.record_id(sample)
-    unit = UNITS[guess.window(sample.values(time.columns[0]))]
+    unit = UNITS[guess.window(sample.times(time.columns[0]))]
     columns = [f"{column} {kind}" for column, kind in sample.columns.items()]
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
@@ -101,6 +101,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
         "aliases": f"    # What the file calls them.\n    aliases={json.dumps(dict(sample.aliases), ensure_ascii=False)},\n" if sample.aliases else "",
+        "formats": f"    # How it writes these times, in UTC unless the form has %z: a guess from the sample.\n    formats={json.dumps(dict(sample.formats))},\n" if sample.formats else "",
         "record_id": _tuple(record.columns), "id_reason": record.reason,
         "event_time": time.columns[0], "time_reason": time.reason,
         **_of_test(sample, record.columns, time.columns[0]),
@@ -133,7 +134,7 @@ def _refuse_what_no_declaration_takes(
     )
     Pipeline(
         name=name, source=Files(format=sample.format, header=sample.header), schema=", ".join(columns),  # type: ignore[arg-type]
-        record_id=record_id, event_time=event_time, outputs=(output,), aliases=sample.aliases,
+        record_id=record_id, event_time=event_time, outputs=(output,), aliases=sample.aliases, formats=sample.formats,
     )  # fmt: skip
 
 

@@ -6,20 +6,20 @@ Errors: Refused for what can't be read.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count, islice
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from onlyonce.declare.pipeline import PREFIX
+from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.scaffold import column_types
-from onlyonce.sources.files import avro_files, packing, parquet_files
+from onlyonce.model.values import line_values
+from onlyonce.scaffold import column_types, time_forms
+from onlyonce.sources.files import avro_files, packing, parquet_files, record_ends
 from onlyonce.sources.files.listing import FileAt, opened
 
 ROWS = 1000
@@ -28,6 +28,8 @@ FORMATS = {
     ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
 }  # fmt: skip
 NOT_READ = "nothing was written"
+OTHER_DELIMITERS = (";", "\t", "|")
+"""What stands between the values in files that are called CSV as well."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Sample:
     columns   the declared type by declared name, in order
     rows      the records by declared name, values as the reader gives them: of JSON and CSV times are texts
     aliases   the name in the file of each column that can't be declared by it
+    formats   the form of each column of times that are not ISO 8601
+    unsure    the forms of each column that has several: nothing says which of its numbers is the month
     """
 
     name: str
@@ -46,10 +50,17 @@ class Sample:
     columns: dict[str, str]
     rows: list[dict[str, Any]]
     aliases: Mapping[str, str]
+    formats: Mapping[str, str] = field(default_factory=dict)
+    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def values(self, column: str) -> list[Any]:
         """The values of a column; None where a record has none."""
         return [row.get(column) for row in self.rows]
+
+    def times(self, column: str) -> list[Any]:
+        """The values of a column of times, read by its form if it has one."""
+        form = self.formats.get(column)
+        return [time_forms.read(value, form) if form and value is not None else value for value in self.values(column)]
 
 
 def read(path: Path) -> Sample:
@@ -65,7 +76,7 @@ def read(path: Path) -> Sample:
     if not path.is_file():
         raise Refused(f"{path} is no file", data=NOT_READ, hint="name a file with a sample of the input")
     try:
-        header, columns, rows = READERS[kind](path)
+        header, columns, rows = READERS[kind](path.resolve())  # a sample may be a link
     except Refused:
         raise
     except Exception as error:  # the readers raise whatever a damaged byte leads them to
@@ -76,12 +87,21 @@ def read(path: Path) -> Sample:
     names = _declared(list(columns))
     aliases = {declared: name for name, declared in names.items() if declared != name}
     of_name = {names[name]: declared for name, declared in columns.items()}
-    return Sample(path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases)
+    found = Sample(path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases)
+    return _with_forms(found) if kind in ("json", "csv") else found
+
+
+def _with_forms(sample: Sample) -> Sample:
+    forms = {name: time_forms.of(name, kind, sample.values(name)) for name, kind in sample.columns.items()}
+    certain = {name: form for name, (_, form) in forms.items() if len(form) == 1}
+    columns = {name: forms[name][0] if name in certain else kind for name, kind in sample.columns.items()}
+    unsure = {name: form for name, (_, form) in forms.items() if len(form) > 1}
+    return replace(sample, columns=columns, formats={name: form for name, (form,) in certain.items()}, unsure=unsure)
 
 
 def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
     rows, bad = [], 0
-    for line in _lines(path):
+    for line in _records(path, None):
         try:
             found = json.loads(line)
         except ValueError:
@@ -99,9 +119,22 @@ def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
 
 
 def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
-    lines = list(csv.reader(_lines(path), strict=True))
+    lines, bad = list[list[str]](), 0
+    for record in _records(path, record_size.DEFAULT):
+        try:
+            lines.append([cell or "" for cell in line_values.csv_cells(record)])
+        except line_values.Invalid:
+            bad += 1
+    if bad > len(lines):
+        raise _unreadable(path, "its lines are no CSV with commas and double quotes (RFC 4180)")
     if not lines:
         return False, {}, []
+    if other := _other_delimiter(lines):
+        raise Refused(
+            f"{path} can't be read: its values are separated by {other!r}, and CSV is read with commas (RFC 4180)",
+            data=NOT_READ,
+            hint="export it with commas (Excel: 'CSV UTF-8 (comma delimited)' under a locale with a decimal point); its times as 2026-03-01T12:00:00Z",
+        )
     first = lines[0]
     header = _is_header(first, lines[1:])
     names = [name.strip() for name in first] if header else [f"column_{number}" for number in range(1, len(first) + 1)]
@@ -132,13 +165,22 @@ def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
 READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """The first lines, without what is cut off at the end of the sample."""
+def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
+    """The first records, without what is cut off at the end of the sample."""
+    found, begin = record_ends.reader(quoted_within), 0
     with opened(FileAt(str(path)), packing.of(path.name)) as file:
-        for line in islice(io.BytesIO(file.read(BYTES)), ROWS):
-            # The last one may be cut off by the end of the sample.
-            if line.strip() and (line.endswith(b"\n") or not file.read(1)):
-                yield line.decode("utf-8-sig")
+        content = file.read(BYTES)
+        ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
+    for end in ends[:ROWS]:
+        if content[begin:end].strip():
+            yield content[begin:end].decode("utf-8-sig")
+        begin = end
+
+
+def _other_delimiter(lines: list[list[str]]) -> str | None:
+    """Return what separates the values if it is no comma: the first line has none, and each line has the same number of the other one."""
+    counts = {one: {sum(cell.count(one) for cell in line) for line in lines} for one in OTHER_DELIMITERS}
+    return next((one for one, found in counts.items() if len(lines[0]) == 1 and len(found) == 1 and found != {0}), None)
 
 
 def _is_header(first: list[str], others: list[list[str]]) -> bool:

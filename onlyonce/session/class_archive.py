@@ -48,13 +48,11 @@ def _session(folder: Path) -> SparkSession:
 
 
 def _work(spark: SparkSession, folder: Path) -> None:
-    """A little of what receive and outputs do: JSON, Arrow, a watermark and windows, Delta's append and MERGE."""
+    """Run a little of what receive and outputs do: Arrow, a watermark and windows, Delta's append and MERGE."""
     from delta.tables import DeltaTable
 
     events, target = str(folder / "events"), str(folder / "target")
-    line = F.format_string('{"user": "u%s", "at": "2013-01-01T00:%02d:00Z"}', F.col("id") % 3, "id")
-    record = F.from_json(line, "user string, at timestamp")
-    rows = spark.range(20).select(record.alias("r")).select("r.*")
+    rows = spark.range(20).select(F.format_string("u%s", F.col("id") % 3).alias("user"), F.timestamp_seconds(1_356_998_400 + 60 * F.col("id")).alias("at"))
     rows.mapInArrow(lambda batches: batches, rows.schema).write.format("delta").save(events)
 
     def put(batch: DataFrame, number: int) -> None:

@@ -44,6 +44,11 @@ def json_object(schema: StructType, names: Iterable[str] | None = None, named: M
     return json(F.struct(*[F.col(quoted(name)).alias(field) for name, field in fields.items()]), chosen)
 
 
+def strings(columns: Iterable[Column]) -> Column:
+    """Return columns that are strings already as one JSON array of strings and nulls."""
+    return F.to_json(F.array(*columns))
+
+
 def is_nested(kind: DataType) -> bool:
     """Return whether a sink without nested types gets the column as JSON."""
     return isinstance(kind, StructType | ArrayType | MapType | VariantType)

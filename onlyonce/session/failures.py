@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
+from onlyonce import settings
+from onlyonce.environment import variable
 from onlyonce.model import errors, function_errors, origin, store_failures
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
@@ -28,6 +33,8 @@ MORE_MEMORY = (
     "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at once, max_files_a_batch what receive does"
 )
 NOTHING_HALF_DONE = "nothing is half done"
+NO_SPACE = "No space left on device"
+_FILE = re.compile(r"(?<![\w:/])/[\w./@=+-]+")
 _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     *(
         (
@@ -85,12 +92,6 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of S3's jars is older than this version",
         "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS again. Then run the same command again",
     ),
-    (
-        "No space left on device",
-        errors.Retryable,
-        "the disk is full",
-        "free space, then run the same command again",
-    ),
 ]
 
 _OF_CODE = re.compile(
@@ -131,7 +132,20 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
-    return _damaged(text)
+    return _full(text) if NO_SPACE in text else _damaged(text)
+
+
+def _full(text: str) -> errors.Retryable:
+    """Name the file of the message, if it has one, and what is free in the folders that a run of this machine writes to."""
+    named = _FILE.search(text.replace("file:", " "))
+    where = f" where {named[0]} is" if named else ""
+    folders = dict.fromkeys([settings.home(), *(Path(one) for one in (variable("SPARK_LOCAL_DIRS") or "").split(",") if one), Path(tempfile.gettempdir())])
+    free = ", ".join(f"{shutil.disk_usage(one).free // 1_000_000:,} MB in {one}" for one in folders if one.is_dir())
+    return errors.Retryable(
+        f"a disk is full{where}",
+        data=NOTHING_HALF_DONE,
+        hint=f"free space, then run the same command again. On this machine are free: {free}. If all of that is enough, it is the disk of an executor",
+    )
 
 
 def _of_code(text: str) -> errors.FunctionFails | None:

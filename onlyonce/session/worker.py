@@ -46,6 +46,14 @@ def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
     return (rows if plain else rows.toDF(*(f"c{at}" for at in range(len(names))))).mapInArrow(of_task, gives)
 
 
+def ran(rows: DataFrame | pa.Table, work: Work, gives: str) -> pa.Table:
+    """Return what work gives of rows: those of a frame in Spark's tasks, those of a table here in the driver."""
+    if isinstance(rows, pa.Table):
+        found = [*work(iter(rows.to_batches()))]
+        return pa.Table.from_batches(found) if found else pa.table({})
+    return mapped(rows, work, gives).toArrow()
+
+
 def each(
     spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], gives: StructType | str
 ) -> DataFrame:

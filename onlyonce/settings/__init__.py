@@ -154,8 +154,13 @@ def embedded() -> bool:
 
 def reader_url() -> str:
     """The URL for the role that sees the views and can change nothing."""
+    return given_reader_url() or (home() / "postgres" / "reader.url").read_text().strip()
+
+
+def given_reader_url() -> str | None:
+    """The same where it is set; None: the embedded server's. It holds a password: never log it."""
     given = _current().reader_url
-    return given.get_secret_value() if given else (home() / "postgres" / "reader.url").read_text().strip()
+    return given.get_secret_value() if given else None
 
 
 def admin_url() -> str:
@@ -238,9 +243,8 @@ def _of_project(folder: Path) -> Path | None:
 
     if len(found) != 1:
         return None
-    file = found[0].resolve()
-    found_file.refuse_foreign(file, found[0].parent.resolve())
-    return file
+    found_file.refuse_foreign(found[0])
+    return found[0].resolve()
 
 
 def schedule() -> str | None:

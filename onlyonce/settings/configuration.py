@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from onlyonce import environment
 from onlyonce.model.errors import Refused
+from onlyonce.settings import found_file
 
 PREFIX = "ONLYONCE_"
 CONFIG = "ONLYONCE_CONFIG"
@@ -212,7 +213,10 @@ def file() -> Path | None:
             )
         return there
     beside = Path(FILE).resolve()
-    return beside if beside.is_file() else None
+    if not beside.is_file():
+        return None
+    found_file.refuse_foreign(Path(FILE))
+    return beside
 
 
 def _read(file: Path) -> dict[str, Any]:

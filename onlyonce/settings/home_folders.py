@@ -17,9 +17,19 @@ OF_SERVER = ("postgres", "server")
 
 
 def make(home: Path, names: Sequence[str] = FOLDERS) -> None:
-    """Make private folders that are missing. A folder that exists keeps its permissions; the doctor reports a wider one."""
+    """Make private folders that are missing, and the home. A folder that exists keeps its permissions; the doctor reports a wider one."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=ENTERED, exist_ok=True)
     for name in names:
         (home / name).mkdir(mode=PRIVATE, exist_ok=True)
+
+
+def inside(home: Path, name: str, *below: str) -> Path:
+    """Make a private folder of a home if it is missing, with a folder below it, and return that. Whichever command comes first makes it, `up` or not."""
+    make(home, (name,))
+    folder = home.joinpath(name, *below)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def wider(home: Path) -> Iterator[tuple[Path, int, int]]:

@@ -1,24 +1,30 @@
 """The content of rows, whatever their order: a count, a hash over the exact values, and sums of the floats, also of those inside nested columns.
 
-`of_groups` adds up what Spark has aggregated, `Tally` adds up Arrow batches. The figures are the same however the rows are cut.
+`Tally` adds up Arrow batches: in the tasks that write rows, in those that look at rows before (`tallied`), and in the driver. The figures are the same
+however the rows are cut, to the last digit (`float_sums`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType, VariantType
 
-from onlyonce.model.units import Content, FloatSum
-from onlyonce.session import encoding
+from onlyonce.model.units import Content
+from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
+from onlyonce.sinks.float_sums import ExactSum
 
 MASK = (1 << 64) - 1
 CARRIED = "oo_float_"
@@ -26,6 +32,11 @@ CARRIED = "oo_float_"
 LOW = 0xFFFFFFFF
 HASH = "oo_hash"
 """The column with the `row_hash` of each row, while rows are on their way to a sink."""
+BY, RESULT = "oo_by_", "key array<bigint>, tally binary"
+Batches = Iterator[pa.RecordBatch]
+Key = tuple[int | None, ...]
+Check = Callable[[Content], None]
+"""Compares what was written with what is meant. Raises InvariantBroken."""
 
 
 def row_hash(schema: StructType) -> Column:
@@ -34,35 +45,13 @@ def row_hash(schema: StructType) -> Column:
     return F.xxhash64(_nulls(schema), *exact)
 
 
-def aggregates(schema: StructType) -> list[Column]:
-    """The aggregates of a group of rows, to be read by `of_groups`."""
-    hashed = row_hash(schema)
-    parts = [
-        F.count(F.lit(1)).alias("rows"),
-        # In halves: a sum of longs is a tenth of the work of one of decimals, and a half has room for 2^31 rows.
-        F.sum(F.shiftright(hashed, 32)).alias("high"),
-        F.sum(hashed.bitwiseAND(F.lit(LOW))).alias("low"),
-        F.bit_xor(hashed).alias("xor"),
-    ]
-    return parts + [part.alias(f"{place} {name}") for name, column in floats(schema).items() for place, part in enumerate(_float_sum(column, array=name not in schema.names))]
-
-
-def of_groups(groups: pa.Table) -> Content:
-    """The content of all groups together; `groups` has the columns of `aggregates`."""
-    rows, high, low = (_sum(groups.column(name)) for name in ("rows", "high", "low"))
-    xor = int(np.bitwise_xor.reduce(pc.fill_null(groups.column("xor"), 0).to_numpy()))
-    names = [column.removeprefix("0 ") for column in groups.column_names if column.startswith("0 ")]
-    sums = {name: _added(*(groups.column(f"{place} {name}") for place in range(5))) for name in names}
-    return Content(rows, _text((high << 32) + low, xor), sums)
-
-
 class Tally:
     """Adds up the content of Arrow batches that carry their `row_hash` in a column. `floats`: column → its name in `floats`."""
 
-    def __init__(self, hash_column: str, floats: dict[str, str]) -> None:
+    def __init__(self, hash_column: str, floats: Mapping[str, str]) -> None:
         self._hash_column, self._names = hash_column, floats
         self._rows, self._total, self._xor = 0, 0, 0
-        self._floats = dict.fromkeys(floats.values(), FloatSum())
+        self._floats = {name: ExactSum() for name in floats.values()}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch in."""
@@ -71,22 +60,121 @@ class Tally:
         self._total += (int((hashes >> 32).sum()) << 32) + int((hashes & LOW).sum())
         self._xor ^= int(np.bitwise_xor.reduce(hashes)) if len(hashes) else 0
         for column, name in self._names.items():
-            self._floats[name] += FloatSum.of(_values(batch.column(column)))
+            self._floats[name].add(_values(batch.column(column)))
+
+    def merge(self, other: Tally) -> None:
+        """Count in what another one has counted."""
+        self._rows += other._rows
+        self._total += other._total
+        self._xor ^= other._xor
+        for name, added in other._floats.items():
+            self._floats[name].merge(added)
 
     def content(self) -> Content:
         """What was counted so far."""
-        return Content(self._rows, _text(self._total, self._xor), dict(self._floats))
+        return Content(self._rows, _text(self._total, self._xor), {name: found.rounded() for name, found in self._floats.items()})
+
+
+def hashed(rows: DataFrame) -> DataFrame:
+    """Return rows with their HASH and the floats that a Tally adds up, beside the columns as they are written."""
+    return rows.select("*", row_hash(rows.schema).alias(HASH), *carried(rows.schema))
+
+
+def tally_of(columns: Sequence[str], floats: Sequence[str] = ()) -> Tally:
+    """Return the Tally of rows that come with these columns: of what `carried` has added, and of those among them that are `floats` as they are written."""
+    beside = names_of(columns)
+    return Tally(HASH, {name: name for name in floats if name in columns and name not in beside.values()} | beside)
+
+
+def unhashed(columns: Sequence[str]) -> list[str]:
+    """Return the columns that are written, among those of rows on their way to a sink."""
+    return [name for name in columns if name != HASH and not name.startswith(CARRIED)]
+
+
+def tallied_on_the_way(batches: Batches, found: list[Tally]) -> Batches:
+    """Yield rows as they are written; at the end `found` has the Tally of those that have a HASH. Rows that are written again have none."""
+    for batch in batches:
+        if HASH in batch.schema.names:
+            if not found:
+                found.append(tally_of(batch.schema.names))
+            found[0].add(batch.filter(batch.column(HASH).is_valid()) if batch.column(HASH).null_count else batch)
+        yield batch.select(unhashed(batch.schema.names))
+
+
+def sent(tally: Tally) -> bytes:
+    """Return what a task has counted, as it reaches the driver."""
+    return pickle.dumps(tally)
+
+
+def received(columns: Sequence[str], parts: Iterable[bytes | None]) -> Content:
+    """Return what tasks have counted together. `columns`: those of their rows."""
+    whole = tally_of(columns)
+    for one in parts:
+        if one is not None:
+            whole.merge(pickle.loads(one))
+    return whole.content()
+
+
+def tallied(rows: DataFrame, schema: StructType, by: Sequence[Column] = ()) -> dict[Key, Tally]:
+    """Return what each group of rows holds, by one job. `schema`: the columns that count. `by`: whole numbers or conditions that make the groups."""
+    keys = [column.cast("long").alias(f"{BY}{at}") for at, column in enumerate(by)]
+    narrow = rows.select(*keys, row_hash(schema).alias(HASH), *carried(schema))
+    found: dict[Key, Tally] = {}
+    for one in worker.mapped(narrow, _of_task(nothing(schema), len(keys)), RESULT).toArrow().to_pylist():
+        found.setdefault(tuple(one["key"]), nothing(schema)).merge(pickle.loads(one["tally"]))
+    return found
+
+
+def nothing(schema: StructType) -> Tally:
+    """Return the Tally of no rows."""
+    return Tally(HASH, {CARRIED + name: name for name in floats(schema)})
+
+
+def total(schema: StructType, groups: Iterable[Tally]) -> Content:
+    """Return what groups of rows of a schema hold together."""
+    whole = nothing(schema)
+    for one in groups:
+        whole.merge(one)
+    return whole.content()
+
+
+def _of_task(empty: Tally, keys: int) -> Callable[[Batches], Batches]:
+    def run_task(batches: Batches) -> Batches:
+        found: dict[Key, Tally] = {}
+        for batch in batches:
+            for key, part in _groups(batch, [f"{BY}{at}" for at in range(keys)]):
+                if key not in found:
+                    found[key] = deepcopy(empty)
+                found[key].add(part)
+        for key, tally in found.items():
+            yield pa.RecordBatch.from_pydict({"key": pa.array([[*key]], pa.list_(pa.int64())), "tally": [pickle.dumps(tally)]})
+
+    return run_task
+
+
+def _groups(batch: pa.RecordBatch, by: list[str]) -> Iterator[tuple[Key, pa.RecordBatch]]:
+    """Yield the rows of a batch by their keys."""
+    if not by or not batch.num_rows:
+        yield from [((), batch)] if batch.num_rows else []
+        return
+    keys = batch.select(by)
+    alike = all(column.null_count in (0, len(column)) and len(column.unique()) == 1 for column in keys.columns)
+    ordered = batch if alike else batch.take(pc.sort_indices(keys, [(name, "ascending") for name in by]))
+    keys = ordered.select(by)
+    columns = [pc.fill_null(column, 0).to_numpy() for column in keys.columns] + [column.is_null().to_numpy(zero_copy_only=False) for column in keys.columns]
+    changes = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    for first, last in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]):
+        yield tuple(column[first].as_py() for column in keys.columns), ordered.slice(first, last - first)
 
 
 def floats(schema: StructType) -> dict[str, Column]:
     """Return what a unit keeps sums of: the float columns by their names, and arrays of the floats inside nested columns by their paths."""
     found = {}
     for field in schema.fields:
-        column = F.col(quoted(field.name))
         if isinstance(field.dataType, FloatType | DoubleType):
-            found[field.name] = column.cast("double")
+            found[field.name] = F.col(quoted(field.name)).cast("double")
         else:
-            found |= {quoted(field.name) + path: inside(column) for path, inside in _inside(field.dataType)}
+            found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in _inside(field.dataType)}
     return found
 
 
@@ -123,38 +211,13 @@ def _of_each(elements: Callable[[Column], Column], inside: Callable[[Column], Co
     return lambda value: F.flatten(F.transform(elements(value), lambda one: F.coalesce(inside(one), F.array().cast("array<double>"))))
 
 
-def _float_sum(column: Column, *, array: bool) -> list[Column]:
-    """Return the aggregates that make a FloatSum, in the order of its fields."""
-    inf = F.lit(float("inf"))
-
-    def finite(value: Column) -> Column:
-        return ~F.isnan(value) & (F.abs(value) != inf)
-
-    if not array:
-        whole = F.when(finite(column), column)
-        return [F.sum(whole), F.sum(F.abs(whole)), F.count_if(F.isnan(column)), F.count_if(column == inf), F.count_if(column == -inf)]
-    inside = F.filter(column, finite)
-    sums = [F.aggregate(inside, F.lit(0.0), lambda added, one: added + one), F.aggregate(inside, F.lit(0.0), lambda added, one: added + F.abs(one))]
-    counts = [F.filter(column, lambda one: F.isnan(one)), F.filter(column, lambda one: one == inf), F.filter(column, lambda one: one == -inf)]
-    return [F.sum(one) for one in [*sums, *map(F.array_size, counts)]]
-
-
-def _added(*columns: pa.ChunkedArray) -> FloatSum:
-    total, size, nan, high, low = (pc.sum(column).as_py() or 0 for column in columns)
-    return FloatSum(float(total), float(size), nan, high, low)
-
-
-def _values(column: pa.Array) -> list[float]:
+def _values(column: pa.Array) -> NDArray[np.float64]:
     flat = column.flatten() if pa.types.is_list(column.type) else column
-    return flat.drop_null().to_pylist()  # type: ignore[no-any-return]
+    return flat.drop_null().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)  # type: ignore[no-any-return]
 
 
 def _text(total: int, xor: int) -> str:
     return f"{total & MASK:016x}{xor & MASK:016x}"
-
-
-def _sum(column: pa.ChunkedArray) -> int:
-    return sum(int(pc.sum(chunk).as_py() or 0) for chunk in column.chunks)
 
 
 def _nulls(schema: StructType) -> Column:

@@ -32,7 +32,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Session, own
-from onlyonce.storage import log_entries, opening, table_features
+from onlyonce.storage import footers, log_entries, opening, table_features
 
 DATE = "window_date"
 FEW = 2
@@ -101,7 +101,7 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
     if not dry_run:
         for day in dates:
             passing("maintain-before-compact")
-            table.optimize.compact(partition_filters=[(DATE, "=", day)])
+            table.optimize.compact(partition_filters=[(DATE, "=", day)], writer_properties=footers.of_delta_rs(table))
             passing("maintain-after-compact")
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
     passing("maintain-after-vacuum")

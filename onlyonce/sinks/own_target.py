@@ -1,10 +1,9 @@
 """Claims an output's target before its table is made, and notices if somebody has deleted the table. PROTOCOL.md, 1.
 
-The log knows the targets of this platform. What another platform has written is known by the note in the table itself (`model.sinks.owner`).
+The log knows the targets of this platform. What another platform has written is known by the note in the table or folder itself (`model.sinks.owner`).
 
 Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a deleted table;
-Retryable while its database is away. Not promised: anything about sinks to which rows are sent. Files have no note: a final name that
-is taken stops their output.
+Retryable while its database or store is away. Not promised: anything about sinks to which rows are sent.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import target_identity
 from onlyonce.declare.pipeline import Output, target
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.dropping import TABLES, Place
 from onlyonce.model.sinks import owner
+from onlyonce.sinks.files.stores import store_of
 from onlyonce.storage import delta, opening
 
 
@@ -38,20 +38,26 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     if declared.kind not in TABLES:
         yield
         return
-    identity, place = target_identity.identity(declared, _database, suffix), Place(declared.text + suffix)
+    identity, place = target_identity.identity(declared, _database, suffix), declared.of_run(suffix)
     made = run(context.database, lambda conn: targets.claim(conn, context.instance, output.name, place, identity))
-    if made is not None and not _is_there(place):
+    again = (
+        "make it again from `events`: take the output out of the declaration, "
+        f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again"
+    )
+    if made.at is not None and not _is_there(place):
         raise Refused(
-            f"output {output.name}: {place.where} is gone; it was there since {made:%Y-%m-%d %H:%M}",
+            f"output {output.name}: {place.where} is gone; it was there since {made.at:%Y-%m-%d %H:%M}",
             data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
-            hint="put it back from a copy; or make it again from `events`: take the output out of the declaration, "
-            f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again",
+            hint=f"put it back from a copy; or {again}",
         )
+    if made.table_id is not None:
+        owner.refuse_replaced(f"output {output.name}: {place.where}", made.table_id, _table_id(place), f"put the old table back from a copy; or {again}, which removes this table")
     owner.refuse_other(_note(place), context.platform, output.name, place.where)
     yield
-    if made is None:
+    if made.at is None:
         _put_note(place, owner.note(context.platform))
-        run(context.database, lambda conn: targets.made(conn, context.instance, output.name))
+        owner.refuse_other(_note(place), context.platform, output.name, place.where)  # two platforms may have come at once
+        run(context.database, lambda conn: targets.made(conn, context.instance, output.name, _table_id(place)))
 
 
 def _database(variable: str | None) -> str:
@@ -81,8 +87,24 @@ def _is_there(place: Place) -> bool:
     return run(_at(place), look)
 
 
+def _table_id(place: Place) -> str | None:
+    """Return the id that a Delta or Iceberg table got when it was made. None for other places.
+
+    A database's table has none that stays: a rewrite of the table by its owner, and a restore, make another oid. Its units are in the same database, and a unit that is there is never
+    written again, whatever became of the rows.
+    """
+    if place.kind == "delta":
+        at = settings.table_location(place.where)
+        return str(opening.table(at).metadata().id) if delta.exists(at) else None
+    if place.kind == "iceberg":
+        from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
+
+        return catalogs.table_id(place)
+    return None
+
+
 def _note(place: Place) -> str | None:
-    """Return what a table says of itself: its property in Delta, its comment in a database. None if there is neither table nor note."""
+    """Return what a target says of itself: a property in Delta, a comment in a database, a file in a folder. None if there is no note."""
     if place.kind == "delta":
         at = settings.table_location(place.where)
         return opening.table(at).metadata().configuration.get(owner.PROPERTY) if delta.exists(at) else None
@@ -92,7 +114,10 @@ def _note(place: Place) -> str | None:
     if place.kind == "mysql":
         there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
         return there[0].note if there else None
-    return None  # an Iceberg table names its owner by `iceberg.owners`; files have no note
+    if place.kind == "files":
+        with _reached(place):
+            return store_of(place.where).note()
+    return None  # an Iceberg table names its owner by `iceberg.owners`
 
 
 def _put_note(place: Place, note: str) -> None:
@@ -107,6 +132,20 @@ def _put_note(place: Place, note: str) -> None:
         run(_at(place), lambda connection: dropping.put_note(connection, schema, table, note))
     elif place.kind == "mysql":
         run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
+    elif place.kind == "files":
+        with _reached(place):
+            store_of(place.where).put_note(note)
+
+
+@contextmanager
+def _reached(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Retryable(
+            f"{place.where}: {error}", data="nothing was written there",
+            hint="see that the folder or store can be reached and written, then run the same command again",
+        ) from error  # fmt: skip
 
 
 def _at(place: Place) -> Database:

@@ -15,6 +15,7 @@ from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, S
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content
+from onlyonce.sinks.held_values import Lengths
 
 
 class SinkWriter(Protocol):
@@ -22,6 +23,9 @@ class SinkWriter(Protocol):
 
     def prepare(self, schema: StructType) -> None:
         """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
+
+    def lengths(self) -> Lengths:
+        """Return the columns of the table that take values up to a length, after `prepare`."""
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Commit the rows of a batch as units. Rows that are there already are compared, not written again.
@@ -40,14 +44,14 @@ class SinkWriter(Protocol):
 
 
 @runtime_checkable
-class TakesFew(Protocol):
-    """A sink that the driver writes few rows to by itself."""
+class WritesInDriver(Protocol):
+    """A sink whose writer gets the rows of a small batch from the driver, and those of a large one from Spark's tasks: the same rows, and the same function."""
 
-    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """The rows as the driver is to have them, with their hashes (HASH); None where they are for Spark's tasks."""
+    def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """Return the rows as the writer gets them, with their HASH; None if they are for Spark's tasks."""
 
-    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
-        """As `write`, with those rows."""
+    def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
+        """Write as every sink does. `rows` are a frame that the function gave, or the rows of `exported` in memory."""
 
 
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:

@@ -12,7 +12,8 @@ from onlyonce.commitlog import units
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
-from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.units import COMPUTED, Content, UnitId, compare
 
 
 def witness(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
@@ -30,6 +31,17 @@ def witness(database: Database, unit: UnitId, epoch: int, content: Content, poin
     passing(f"{points}-unit-before-claim")
     run(database, work)
     passing(f"{points}-unit-after-commit")
+
+
+def check(unit: UnitId, content: Content, found: Content) -> None:
+    """Compare what tasks wrote with the unit, before it is committed. Rows that are lost with an executor are computed again. Raises InvariantBroken."""
+    if not found.same_as(content):
+        raise InvariantBroken(
+            f"unit {unit} has {content.rows} rows (hash {content.exact}), but Spark's tasks wrote {found.rows} rows (hash {found.exact}): a part of the rows was "
+            "computed a second time, and differs",
+            data="nothing of this batch was committed to the table",
+            hint=COMPUTED,
+        )
 
 
 def end(connection: Connection, batch: Batch, sink: str) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
@@ -27,7 +26,7 @@ from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
 from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.growing import Known
-from onlyonce.sources.files.listing import Counter, Header, InputFile, new_files
+from onlyonce.sources.files.listing import Csv, InputFile, Layout, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import table_entries, table_log
@@ -103,10 +102,10 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
     entries = entries.sort_by("batch_no")
     rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no", "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
-    last: Any = pc.max(entries["batch_no"]).as_py()
+    last, seen = registry.last_entry(entries)
     return Registered(
         there.marks | marks, _known(rows, there.known) if "identity" in rows else {},
-        there.batches if last is None else last + 1, pc.max(entries["seen_at"]).as_py() or there.last_seen, there.empty and not entries.num_rows,
+        there.batches if last is None else last + 1, seen or there.last_seen, there.empty and not entries.num_rows,
         roots=_roots(there.roots, entries),
     )  # fmt: skip
 
@@ -166,7 +165,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
             there,
             growing.new_ranges(
                 on_disk(inbox.folder), there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links,
-                folders=inbox.folders,
+                folders=inbox.folders, quoted_within=quoted_within(inbox.pipeline),
             ),
         )
         return list(growing.batched(found, source.max_bytes_a_batch, most))
@@ -181,7 +180,9 @@ def before(inbox: Inbox) -> list[InputFile]:
     assert not isinstance(source, DeltaSource), "its start is a number of a version"
     nothing = Registered({}, {})
     if isinstance(source, Growing):
-        ranges = growing.at_start(on_disk(inbox.folder), source.start, with_packed=source.packed, links=source.links)
+        ranges = growing.at_start(
+            on_disk(inbox.folder), source.start, with_packed=source.packed, links=source.links, quoted_within=quoted_within(inbox.pipeline)
+        )
         return [DECIDED, *_as_named(inbox, nothing, ranges)]
     if isinstance(source, Custom):
         ends = custom.ends(source).items()
@@ -209,35 +210,40 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
-    header, count = first_line_and_counter(pipeline)
     known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()} if inbox.moved else there.marks
-    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links, folders=inbox.folders))
+    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, layout(pipeline), links=pipeline.source.links, folders=inbox.folders))
 
 
-def first_line_and_counter(pipeline: Pipeline) -> tuple[Header, Counter | None]:
-    """Return the header that each file must have, if any, and what counts the records of a file of columns."""
-    header = list(pipeline.named().values()) if pipeline.source.header else None
-    return header, typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
+def layout(pipeline: Pipeline) -> Layout:
+    """Return how the records of a pipeline's files are found and counted."""
+    if pipeline.source.format in TYPED:
+        return typed_files.counter(pipeline)
+    within = quoted_within(pipeline)
+    return None if within is None else Csv(within, list(pipeline.named().values()) if pipeline.source.header else None)
+
+
+def quoted_within(pipeline: Pipeline) -> int | None:
+    """Return within how many bytes of a record of CSV its quotes are closed; None if a record is a line."""
+    return pipeline.source.max_record_bytes if pipeline.source.format == "csv" else None
 
 
 def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     assert isinstance(inbox.folder, Url)
-    header, count = first_line_and_counter(inbox.pipeline)
     named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
-    return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count, inbox.folders)
+    return object_listing.new_objects(inbox.folder, named, there.objects, layout(inbox.pipeline), most, inbox.folders)
 
 
 def _objects(table: Location) -> Registered:
     entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow.folder(table))
-    last, seen = (pc.max(entries.to_table(columns=[name])[name]).as_py() for name in ("batch_no", "seen_at"))
+    last, seen = registry.last_entry(entries.to_table(columns=["batch_no", "seen_at"]))
     found = object_listing.known(entries.to_batches(columns=["batch_no", "path", "mark"]))
     roots = _roots((), entries.to_table(columns=["root", "batch_no"]))
     return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots)
 
 
 def _more_objects(there: Registered, entries: pa.Table) -> Registered:
-    last, seen = (pc.max(entries[name]).as_py() for name in ("batch_no", "seen_at"))
+    last, seen = registry.last_entry(entries)
     found, roots = object_listing.known(entries.to_batches(), there.objects), _roots(there.roots, entries)
     return Registered({}, {}, there.batches if last is None else last + 1, seen or there.last_seen, there.empty and last is None, objects=found, roots=roots)
 
@@ -271,7 +277,7 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     return [InputFile(**row) for row in rows]
 
 
-FILE = ("path", "size", "modified_ns", "lines", "refusal", "root")
+FILE = ("path", "size", "modified_ns", "lines", "refusal", "root", "cuts", "quoted_within")
 
 
 def _known(rows: dict[str, list[Any]], before: dict[str, Known]) -> dict[str, Known]:

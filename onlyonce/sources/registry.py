@@ -24,9 +24,14 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, opening, own_tables
+from onlyonce.storage import delta, log_entries, opening, own_tables, stores
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
+
+SOURCES = "sources"
+"""The folder of the registries of several sources."""
+TABLES = ("turns", "files", "ranges")
+"""The names of registries."""
 
 
 def append(table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
@@ -54,6 +59,27 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
     return None
 
 
+def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:
+    """Return the number of the last batch of some entries, and when it arrived; None of none."""
+    number = pc.max(entries["batch_no"])
+    return number.as_py(), pc.max(pc.filter(entries["seen_at"], pc.equal(entries["batch_no"], number))).as_py() if number.is_valid else None
+
+
+def name(table: Location) -> str:
+    """Return what the log calls a registry of an instance: its table, and of several sources which one's it is."""
+    above = table.parent
+    return f"{above.name}/{table.name}" if above.parent.name == SOURCES else table.name
+
+
+def last_batches(instance: str) -> dict[str, int]:
+    """Return the number of the last batch of each registry of an instance, by its name."""
+    home = settings.data_location(instance)
+    folders = [home, *(home / SOURCES / one for one in stores.of(home).names(home / SOURCES))]
+    tables = [folder / one for folder in folders for one in TABLES]
+    found = {name(table): last_batch(table) for table in tables if log_entries.any_in(table)}
+    return {registry: number for registry, number in found.items() if number is not None}
+
+
 def last_batch(table: Location) -> int | None:
     """The number of the last batch that was registered; None before the first."""
     entries = last(table, ["batch_no"])
@@ -76,7 +102,7 @@ def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
 def folder(pipeline: Pipeline, instance: str) -> Location:
     """Where the registry of an instance is; of several sources each has a folder of its own."""
     home = settings.data_location(instance)
-    return home / "sources" / pipeline.part.name if pipeline.part else home
+    return home / SOURCES / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:

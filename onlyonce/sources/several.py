@@ -27,6 +27,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
+from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import registry
@@ -49,15 +50,15 @@ class Several:
     table: Location
     sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
 
-    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
         """Let each source register what is new, and give their batches turns; gives how many entries."""
         delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
-        added = sum(source.register(spark, driver, now) for source in self.sources.values())
+        added = sum(source.register(spark, driver, now, corrected) for source in self.sources.values())
         for _ in range(LOOKS):
             # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
             app_id = f"{self.instance}/turns"
             number = (delta.version(self.table, app_id) or 0) + 1
-            rows = self._new()
+            rows = self._new(corrected)
             passing("receive-before-turns")
             if not rows or registry.append(Own(self.table), SCHEMA, rows, driver, number, app_id):
                 return added
@@ -66,6 +67,11 @@ class Several:
             data="each batch has one turn, by whichever driver was first",
             hint="nothing to do while the other one runs",
         )
+
+    @property
+    def registry(self) -> str:
+        """What the log calls the table `turns`."""
+        return registry.name(self.table)
 
     def last_batch(self) -> int | None:
         """The number of the last turn; None before the first."""
@@ -97,12 +103,12 @@ class Several:
         """The same of one turn by its number."""
         return self.listed(spark, registry.batch(spark, self.table, batch_no))
 
-    def _new(self) -> list[tuple[Any, ...]]:
+    def _new(self, corrected: Corrections = NOTHING) -> list[tuple[Any, ...]]:
         """A turn for each batch that has none."""
         last = self._last_turn()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
-        found = {name: self._of_source(name, known.get(name)) for name in self.sources}
-        turns, reached = [], last["seen_at"] if last else None
+        found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
+        turns, reached = [], corrected.of(self.registry, last["batch_no"], last["seen_at"]) if last else None
         for number, (name, source_batch_no, records, at) in enumerate(_in_turns(found), last["batch_no"] + 1 if last else 0):
             known[name] = source_batch_no
             # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an earlier run that was killed.
@@ -115,8 +121,9 @@ class Several:
         turns: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
         return max(turns, key=itemgetter("batch_no"), default=None)
 
-    def _of_source(self, name: str, known: int | None) -> deque[tuple[Any, ...]]:
-        return deque((name, *batch) for batch in self.sources[name].batches_after(known))
+    def _of_source(self, name: str, known: int | None, corrected: Corrections) -> deque[tuple[Any, ...]]:
+        source = self.sources[name]
+        return deque((name, number, records, corrected.of(source.registry, number, seen)) for number, records, seen in source.batches_after(known))
 
 
 def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
@@ -160,7 +167,3 @@ class Taken:
         """Its lines; and, given how many records have a fate, how many must."""
         found: tuple[Lines, Callable[[int], int]] = self.cut.lines(facts)
         return found
-
-    def names(self) -> dict[int, str]:
-        """What people call its files or partitions."""
-        return dict(self.cut.names())

@@ -18,6 +18,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
+from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.sources import discovery, reading, registry
 from onlyonce.sources.discovery import Registered
 from onlyonce.sources.files import source_files
@@ -57,15 +58,16 @@ class Cut(Protocol):
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         """Its lines; and, given how many records have a fate, how many must."""
 
-    def names(self) -> dict[int, str]:
-        """By what stands for a file or partition in the place of a record (oo_file): what people call it."""
-
 
 class Source(Protocol):
     """Where the records of an instance come from."""
 
-    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
-        """Note what is new; gives how many entries."""
+    @property
+    def registry(self) -> str:
+        """What the log calls its registry."""
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        """Note what is new; gives how many entries. `corrected`: when the entries of before have arrived."""
 
     def last_batch(self) -> int | None:
         """The number of the last batch that was registered; None before the first."""
@@ -112,8 +114,12 @@ class _Files:
     inbox: Inbox
     readings: Readings | None = None
 
-    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
-        return source_files.register(spark, self.inbox, driver, now, self._reading())
+    @property
+    def registry(self) -> str:
+        return registry.name(self.inbox.table)
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        return source_files.register(spark, self.inbox, driver, now, self._reading(), corrected)
 
     def _reading(self) -> Reading[Registered]:
         return reading.of(self.readings, self.inbox.table, lambda: discovery.reading(self.inbox.table, self.pipeline))
@@ -175,7 +181,3 @@ class _Listed:
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         lines, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
         return lines, lambda _: read
-
-    def names(self) -> dict[int, str]:
-        of_table = isinstance(self.pipeline.source, DeltaSource)  # a file there is known with its version
-        return {source_files.key(file): file.identity if of_table else file.place for file in self.found.files}

@@ -13,6 +13,7 @@ from pathlib import Path
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import is_s3
+from onlyonce.settings import found_file
 from onlyonce.spark import jars, redaction, state
 from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master
@@ -93,6 +94,8 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         **stores.of_spark(settings.data_root()),
         **_said(),
     }
+    if not master.startswith("local") and not _has_said_what_is_logged(theirs):
+        found.setdefault("spark.log.level", "ERROR")  # else the progress of each batch is in the task's log
     if mode == "cluster":
         return found | ({"spark.yarn.maxAppAttempts": "1"} if master.startswith("yarn") else {})
     # With its scheme: without one it is a folder of whatever file system is the cluster's default.
@@ -114,14 +117,21 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if found_file.others_may_write(Path.cwd()):
+        found["spark.executorEnv.PYTHONSAFEPATH"] = "1"  # Spark starts its workers by `python -m`, in this folder
     java = [END_WITHOUT_MEMORY, *([f"-XX:SharedArchiveFile={classes()} {QUIETLY}"] if classes().exists() else [])]
-    if PACKAGE.is_file() and not ("log4j" in theirs.get(JAVA, "") or has_logging()):
+    if PACKAGE.is_file() and not _has_said_what_is_logged(theirs):
         java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
     else:
         found["spark.log.level"] = "ERROR"
     if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
         found["spark.python.daemon.module"] = "onlyonce.session.worker_daemon"
     return found | {JAVA: " ".join(java)}
+
+
+def _has_said_what_is_logged(theirs: Mapping[str, str]) -> bool:
+    """Return whether the team has a configuration of log4j."""
+    return "log4j" in theirs.get(JAVA, "") or has_logging()
 
 
 def _jars(theirs: Mapping[str, str]) -> dict[str, str]:

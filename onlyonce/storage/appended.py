@@ -3,8 +3,10 @@
 To open a table means to read its log since the last checkpoint, and so does a look for a transaction: in a store that is a request for each commit, in each batch. Here a look reads what has
 come since the last one. The commit is on condition that the next version is not there, as ever, so a look that is old costs a try and no rows.
 
-Who makes it: `RunContext` and `sources.reading`, for as long as a run; `own_tables`, for one append. Errors: those of `opening`. Not promised: anything about a table that was dropped
-and made anew since; a run is fenced from that by its batch's begin.
+A table that was dropped and made again begins its log again, so a look for commits after the last one would find none, and a commit under the next version would be in a log that lacks
+the versions before. So a look at a team's table also asks whether the log's first entry is the same. Nothing else drops the platform's own tables, whose batches are fenced (`Own`).
+
+Who makes it: `RunContext` and `sources.reading`, for as long as a run; `own_tables`, for one append. Errors: those of `opening`.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import Self
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
+from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
-from onlyonce.storage import checksums, log_entries, opening
+from onlyonce.storage import checksums, log_entries, opening, stores
+from onlyonce.storage.stores import Entry
 
 
 class Appended:
@@ -24,13 +28,28 @@ class Appended:
 
     def __init__(self, at: Location) -> None:
         self.at = at
-        self.table: DeltaTable = opening.table(at)
+        self._open()
+
+    def _open(self) -> None:
+        self._begun = self._first_entry()
+        self.table: DeltaTable = opening.table(self.at)
         self._transactions: dict[str, tuple[int, int | None]] = {}
 
     def look(self) -> Self:
-        """As it is now."""
+        """Read what was committed since the last look; read another log from its start."""
+        if self._first_entry() != self._begun:  # made again, or the entry is older than the table keeps
+            if not log_entries.any_in(self.at):
+                raise Refused(
+                    f"{self.at} is gone since the run began",
+                    data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
+                    hint="put the table back; the next start says how to make it again",
+                )
+            self._open()
         self.table.update_incremental()
         return self
+
+    def _first_entry(self) -> Entry | None:
+        return stores.of(self.at).look(self.at / log_entries.LOG / f"{0:020}.json")
 
     def transaction_version(self, app_id: str) -> int | None:
         """The highest version of a transaction id; None for one that is not there."""
@@ -57,6 +76,10 @@ class Appended:
 
 class Own(Appended):
     """One of the platform's own tables, which Spark's streams read version by version: so each commit leaves a version checksum."""
+
+    def _first_entry(self) -> Entry | None:
+        """Return nothing: the log of such a table never begins again."""
+        return None
 
     def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
         """See Appended."""

@@ -44,14 +44,14 @@ class Plan(Protocol):
         """Write below the folder what comes in the place of those files' rows, and what is new."""
 
 
-def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False, form: str | None = None) -> int | None:
+def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False, form: opening.Form | None = None) -> int | None:
     """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`, for `form` see `own_tables.append`."""
     opened = opening.table(path)
     checked = opening.form(opened) if form is None else form
     return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan, checked), replayed=replayed, table=opened)
 
 
-def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan, form: str) -> int | None:
+def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan, form: opening.Form) -> int | None:
     """Return the version that has the commit, None if the transaction was in the table before."""
     planned: tuple[list[Held], Change] | None = None
     for attempt in own_tables.tries(path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from pyarrow import parquet
 
 
@@ -24,6 +25,17 @@ def form(schema: pa.Schema, rows: pa.Table | None = None) -> dict[str, Any]:
     paths = _paths(schema)
     without = {path for path, is_uncertain in zip(paths, uncertain, strict=True) if is_uncertain}
     return {"write_statistics": [path for path in paths if path not in without]}
+
+
+def of_delta_rs(table: DeltaTable) -> WriterProperties:
+    """Return the options by which delta-rs's own writer rewrites files of a table: it leaves NaN out as Arrow does, and does not say whether there is one."""
+    none, kept = ColumnProperties(statistics_enabled="NONE"), ColumnProperties(statistics_enabled="PAGE")
+    columns = [(field.name, any(_leaves(field.type, None)), pa.types.is_nested(field.type)) for field in pa.schema(table.schema().to_arrow())]
+    if any(uncertain and is_nested for _, uncertain, is_nested in columns):
+        # delta-rs finds no field within a column by its name.
+        named = {name: kept for name, uncertain, is_nested in columns if not uncertain and not is_nested}
+        return WriterProperties(compression="ZSTD", default_column_properties=none, column_properties=named)
+    return WriterProperties(compression="ZSTD", column_properties={name: none for name, uncertain, _ in columns if uncertain})
 
 
 def _leaves(kind: pa.DataType, chunks: Sequence[pa.Array] | None) -> Iterator[bool]:

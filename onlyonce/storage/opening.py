@@ -1,34 +1,68 @@
 """Opens a Delta table at a location, a path or a URL. All of the product opens tables here, so that each gets its store's options. No JVM needed.
 
-Who calls it: whoever reads or commits with delta-rs. Errors: those of delta-rs, TableNotFoundError among them.
+Errors: those of delta-rs, TableNotFoundError among them; Refused for a table with a feature that delta-rs can't read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from onlyonce.model.errors import Retryable
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
+from onlyonce.storage import table_features
 from onlyonce.storage.stores import options
+
+UNSUPPORTED = re.compile(r"Feature '(\w+)' is not supported")
 
 
 def table(at: Location, version: int | None = None) -> DeltaTable:
-    """The table as it is now, or as of a version."""
-    return DeltaTable(str(at), version=version, storage_options=options.of_delta(at))
+    """Return the table as it is now, or as of a version."""
+    try:
+        return DeltaTable(str(at), version=version, storage_options=options.of_delta(at))
+    except DeltaError as error:
+        if feature := _feature(str(error)):
+            [name] = table_features.named({feature})
+            raise Refused(
+                f"{at} has {name}, which is not read here",
+                data="nothing was read from it or written to it",
+                hint="take that off the table, or name another path. docs/reference/delta-tables.md has what each table may have",
+            ) from error
+        raise
 
 
-def form(table: DeltaTable) -> str:
-    """Return what a writer must know of a version of a table: its schema, partition columns, properties and protocol."""
+def _feature(message: str) -> str | None:
+    """Return the feature because of which delta-rs refuses to open a table. None if it refuses for another reason."""
+    if "catalog-managed" in message:
+        return "catalogManaged"
+    found = UNSUPPORTED.search(message)
+    return found[1] if found else None
+
+
+class Form(NamedTuple):
+    """What a writer must know of a version of a table: which table it is, and its schema, partition columns, properties and protocol."""
+
+    table_id: str
+    described: str
+
+
+def form(table: DeltaTable) -> Form:
+    """Return the form of a version of a table."""
     metadata = table.metadata()
-    return str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
+    described = str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
+    return Form(str(metadata.id), described)
 
 
-def refuse_changed(table: DeltaTable, at: Location, checked: str) -> None:
-    """Raise Retryable if a table no longer has the form in which it was checked: what was written for it may not fit."""
-    if form(table) != checked:
+def refuse_changed(table: DeltaTable, at: Location, checked: Form) -> None:
+    """Raise Retryable if a table no longer has the form in which it was checked: what was written for it may not fit. Raise Refused for another table."""
+    found = form(table)
+    owner.refuse_replaced(str(at), checked.table_id, found.table_id)
+    if found != checked:
         raise Retryable(
             f"{at}: the schema, the partition columns, the properties or the protocol of the table changed while a batch was written",
             data="nothing of this batch is in the table",

@@ -31,8 +31,9 @@ from onlyonce.storage import delta, log_entries, opening, statistics, stores
 from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow
 
-BETWEEN = 20
-"""How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
+BETWEEN = 200
+"""How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each lost try is a commit of somebody else's: of four
+writers that each commit as fast as they can, one loses 20 times in a row in one of some three hundred commits (0.75 to the power of 20)."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ Files = Sequence[Location | DataFile]
 """New data files of a table. Of one that is a location alone, the folders around it name the partition; only the platform's own tables have such files."""
 
 
-def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False, form: str | None = None) -> int | None:
+def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False, form: opening.Form | None = None) -> int | None:
     """Append the files that `write` puts into the folder which it is given, once; return the table's version as `delta.once`
     does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in which a user's table was checked
     (`opening.form`). Raise Retryable if a try of the commit finds another."""
@@ -95,7 +96,7 @@ def folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(to: Appended, commit: delta.Commit, files: Files, form: str | None = None) -> int | None:
+def _commit(to: Appended, commit: delta.Commit, files: Files, form: opening.Form | None = None) -> int | None:
     """Name the files in the log; gives the version that has them, None when the transaction was there. `delta.once` has just looked, so the first try
     takes the table as it is. delta-rs is not to try by itself: then a commit that it acknowledges is the next version, and nobody reads it again."""
     for attempt in tries(to.at):

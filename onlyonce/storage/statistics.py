@@ -105,6 +105,8 @@ def _said(value: Any, *, up: bool) -> Any:
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, str):
+        if up and value[PREFIX : PREFIX + 1] == LAST:
+            return None  # no beginning of it with LAST behind is as large
         return value if len(value) <= PREFIX else value[:PREFIX] + (LAST if up else "")
     if isinstance(value, datetime):
         return _milliseconds(value, up=up)

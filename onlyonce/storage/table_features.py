@@ -17,6 +17,7 @@ MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
 """With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that do not read its log. They would miss our files."""
 NAMES = {
     MANIFEST: "a symlink manifest",
+    "catalogManaged": "commits that its catalog makes (catalogManaged)",
     "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
     "inCommitTimestamp": "in-commit timestamps", "identityColumns": "identity columns", "allowColumnDefaults": "default values of columns",
     "clustering": "clustering", "typeWidening": "type widening", "icebergCompatV1": "UniForm for Iceberg", "icebergCompatV2": "UniForm for Iceberg",

@@ -34,7 +34,7 @@ class Pane:
 class Result:
     """What has become of the rows. Times are aware, in UTC. A name that is no output raises Refused.
 
-    invalid      reason and raw line of each record that is invalid
+    invalid      reason, place (batch and row, both from 0) and raw line of each record that is invalid
     duplicates   how many records were re-deliveries of others
     kept         how many are neither
     """

@@ -21,10 +21,12 @@ from onlyonce.catalog.catalog_lookup import Seen
 from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.packed import Ids
 from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.model.sources.record_places import RecordPlace
 from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.session import schemas
 from onlyonce.sources.lines import LINE
 from onlyonce.sources.parse import parse
+from onlyonce.sources.parse.parse import PLACED
 from onlyonce.testing.given import Batch, Given, line_of
 
 LINES = ("json", "csv")
@@ -54,29 +56,31 @@ class Receive:
     spark: SparkSession
     pipeline: Pipeline
     _seen: set[tuple[int, int]] = field(default_factory=set)
-    _rows: int = 0
+    _batches: int = 0
 
     def take_in(self, batch: Batch) -> Taken:
         """One batch."""
         now = batch.at or datetime.now(UTC)
         records = self._parsed(batch, now)
         fates = self._fates(records)
-        invalid = records.filter(pa.array(fates == INVALID)).select(["oo_reason", "oo_raw"])
+        invalid = records.filter(pa.array(fates == INVALID)).select(["oo_reason", PLACED, "oo_raw"])
         kept = records.filter(pa.array(fates == KEPT)).select([*self.pipeline.columns(), "oo_event_time"])
-        told = [{"reason": row["oo_reason"], "raw": row["oo_raw"]} for row in invalid.to_pylist()]
+        told = [{"reason": row["oo_reason"], "place": str(_place(**row[PLACED])), "raw": row["oo_raw"]} for row in invalid.to_pylist()]
         return Taken(kept, now, told, int((fates == DUPLICATE).sum()))
 
     def _parsed(self, batch: Batch, now: datetime) -> pa.Table:
-        own = [row for row in batch.rows if isinstance(row, str)]
-        made = [row for row in batch.rows if not isinstance(row, str)]
+        numbered = [*enumerate(batch.rows)]
+        own = [(at, row) for at, row in numbered if isinstance(row, str)]
+        made = [(at, row) for at, row in numbered if not isinstance(row, str)]
         as_json = replace(self.pipeline, source=Files(), aliases={})  # a row is of declared columns
         in_lines = self.pipeline if self.pipeline.source.format in LINES else as_json
         found = [self._records(rows, of, now) for rows, of in ((made, as_json), (own, in_lines)) if rows]
-        return pa.concat_tables(found or [self._records([], as_json, now)])
+        found = found or [self._records([], as_json, now)]
+        self._batches += 1
+        return pa.concat_tables(found)
 
-    def _records(self, rows: Sequence[Given], pipeline: Pipeline, now: datetime) -> pa.Table:
-        lines = [(line_of(row), None, 0, self._rows + number) for number, row in enumerate(rows)]
-        self._rows += len(lines)
+    def _records(self, rows: Sequence[tuple[int, Given]], pipeline: Pipeline, now: datetime) -> pa.Table:
+        lines = [(line_of(row), None, self._batches, at) for at, row in rows]
         return parse.records(self.spark.createDataFrame(lines, schemas.of(LINE)), pipeline, now).toArrow()
 
     def _fates(self, records: pa.Table) -> NDArray[np.int8]:
@@ -96,6 +100,10 @@ class Receive:
     def _look_up(self, wanted: Ids) -> Seen:
         pairs = zip(wanted[0].tolist(), wanted[1].tolist(), strict=True)
         return Seen(np.array([pair in self._seen for pair in pairs], dtype=bool), LookUps())
+
+
+def _place(oo_file: int, oo_position: int) -> RecordPlace:
+    return RecordPlace(f"batch {oo_file}", oo_position, "row")
 
 
 def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:

@@ -9,10 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from onlyonce import environment
 from tests.benchmarks import measure
 from tests.contract.conftest import log, new_log
 
 __all__ = ["log", "new_log"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> Iterator[None]:
+    """Compile plans, as every driver does; the other tests' session does not."""
+    with environment.within({"ONLYONCE_TEST_COMPILED": "1"}):
+        yield
 
 
 @pytest.fixture

@@ -136,6 +136,20 @@ def run_without_rights(compose: Compose) -> Iterator[str]:
             yield f"{name}: {sorted(forbidden)}"
 
 
+WRITES_INTO_ITSELF = {"kafka"}
+"""Services whose image writes beside its volumes when it starts."""
+
+
+def root_is_read_only(compose: Compose) -> Iterator[str]:
+    """A service writes to its volumes and to file systems that go with it, unless the engine itself puts a file with a secret into it."""
+    for name, service in compose["services"].items():
+        if service.get("configs") or name in WRITES_INTO_ITSELF:
+            if service.get("read_only"):
+                yield f"{name}: it could not start"
+        elif not service.get("read_only") or not any(place.startswith("/tmp:") for place in service.get("tmpfs", [])):
+            yield f"{name}: its root file system can be written"
+
+
 def wait_for_what_can_come(compose: Compose) -> Iterator[str]:
     """Who depends on a service says how far it must be; it is there, in no circle, and can become what is waited for."""
     services = compose["services"]
@@ -186,11 +200,20 @@ def names_resolve(compose: Compose) -> Iterator[str]:
         yield from (f"{place}: no service is named {host}" for host in set(found) - hosts)
 
 
+def commands_reach_airflow(compose: Compose) -> Iterator[str]:
+    """Where people run our commands, `pause` and `stop` have Airflow's address within the network, and its login."""
+    found = environment(compose["services"]["airflow-scheduler"])
+    if found.get("ONLYONCE_AIRFLOW_URL") != "http://airflow-api-server:8080":
+        yield "airflow-scheduler: ONLYONCE_AIRFLOW_URL is not the API server's address between containers"
+    if not {"ONLYONCE_AIRFLOW_USER", "ONLYONCE_AIRFLOW_PASSWORD"} <= {*found}:
+        yield "airflow-scheduler: no login for Airflow"
+
+
 RULES: dict[str, Callable[[Compose], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         follows_the_schema, variables_are_known, has_no_literal_secret, mounts_exist, drivers_and_executors_share_the_data,
-        ports_are_distinct_and_local, are_healthy_or_end, run_without_rights, wait_for_what_can_come, images_are_pinned,
-        names_resolve,
+        ports_are_distinct_and_local, are_healthy_or_end, run_without_rights, root_is_read_only, wait_for_what_can_come, images_are_pinned,
+        names_resolve, commands_reach_airflow,
     )
 }  # fmt: skip

@@ -50,6 +50,7 @@ WRITER = "postgresql+psycopg2://onlyonce_writer:{}@postgres:5432/onlyonce"
 CONNECTION = '{{"conn_type": "postgres", "host": "postgres", "login": "x", "password": "{}"}}'
 
 MISTAKES: list[tuple[str, str, Mistake]] = [
+    ("commands_reach_airflow", "the browser's address", _environment("airflow-scheduler", ONLYONCE_AIRFLOW_URL="http://127.0.0.1:8080")),
     ("follows_the_schema", "a key by another name", _set("postgres", enviroment={})),
     ("follows_the_schema", "a health check by another name", _set("postgres", healthcheck={"tests": ["CMD", "true"]})),
     ("variables_are_known", "a variable that nobody writes", _environment("setup", ONLYONCE_HOME="${ELSEWHERE}")),
@@ -85,6 +86,9 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     ("wait_for_what_can_come", "a name that is no service", _set("setup", depends_on={"db": {"condition": "service_healthy"}})),
     ("wait_for_what_can_come", "only started", _set("setup", depends_on={"postgres": {"condition": "service_started"}})),
     ("wait_for_what_can_come", "a circle", _set("spark-master", depends_on={"airflow-scheduler": {"condition": "service_healthy"}})),
+    ("root_is_read_only", "one that may be written", _without("airflow-api-server", "read_only")),
+    ("root_is_read_only", "no place for temporary files", _without("postgres", "tmpfs")),
+    ("root_is_read_only", "a file that an engine could not put in", _set("spark-master", read_only=True)),
     ("wait_for_what_can_come", "one of a profile", _set("setup", depends_on={"kafka": {"condition": "service_healthy"}})),
     ("wait_for_what_can_come", "health without a check", _without("postgres", "healthcheck")),
     ("images_are_pinned", "no digest", _set("postgres", image="postgres:18.4-bookworm")),

@@ -45,6 +45,7 @@ EVENTS = pa.schema([
     ("id", pa.string()), ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()),
     ("oo_event_time", INSTANT), ("oo_system_time", INSTANT), ("oo_lineage", pa.string()), ("oo_batch", pa.int64()),
     ("oo_partition", pa.int32()), ("oo_frontier", FRONTIER), ("oo_reason", pa.string()), ("oo_raw", pa.string()),
+    ("oo_place", pa.string()),
 ])  # fmt: skip
 QUERIES = ("receive", "per_shop", "balance")
 Sale = tuple[str, datetime] | tuple[str, str]
@@ -269,5 +270,6 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
+    monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url("reader", log.name))
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     return Shop(log)

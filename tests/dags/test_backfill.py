@@ -36,7 +36,7 @@ from tests.dags.conftest import PASSWORD, TaskInstance
 from tests.support import sorted_shop
 
 DAY = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
-NONE: dict[str, Any] = {"window_start": None, "window_end": None, "output": None, "dry_run": False, "wait_hours": 6}
+NONE: dict[str, Any] = {"window_start": None, "window_end": None, "late_only": False, "output": None, "dry_run": False, "wait_hours": 6}
 TWO = {**NONE, "window_start": "2013-01-01T05:00:00Z", "window_end": "2013-01-01T07:00:00Z"}
 ASKED = Asked("flights", "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00")
 WINDOWLESS = """
@@ -164,13 +164,15 @@ def test_the_page_names_the_function_of_a_result() -> None:
         (NONE, DAY, "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00"),
         (TWO, None, "2013-01-01T05:00:00Z", "2013-01-01T07:00:00Z"),
         (TWO, (DAY[0], DAY[0]), "2013-01-01T05:00:00Z", "2013-01-01T07:00:00Z"),
+        ({**NONE, "late_only": True}, None, None, None),
+        ({**TWO, "late_only": True}, None, "2013-01-01T05:00:00Z", "2013-01-01T07:00:00Z"),
     ],
 )
 def test_the_windows_are_those_of_the_interval_or_of_the_form(
-    params: dict[str, Any], interval: Any, start: str, stop: str
+    params: dict[str, Any], interval: Any, start: str | None, stop: str | None
 ) -> None:
-    """An interval without length is none."""
-    assert asked_of("flights", params, interval) == Asked("flights", start, stop)
+    """An interval without length is none. With late_only no window needs to be named."""
+    assert asked_of("flights", params, interval) == Asked("flights", start, stop, late_only=params.get("late_only", False))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,8 @@ def test_the_driver_takes_every_argument() -> None:
     given = parse("backfill", asked.arguments("-r", "-d"))
     assert (given.pipeline, given.run_id, given.dag_id, given.output, given.lookups) == ("flights", "-r", "-d", "per_hour", "now")
     assert (given.start, given.stop) == (DAY[0] + timedelta(hours=5), DAY[0] + timedelta(hours=7))
+    late = parse("backfill", asked_of("flights", {**NONE, "late_only": True}, None).arguments("-r", "-d"))
+    assert (late.late_only, late.start, late.stop) == (True, None, None)
 
 
 # The operator.
@@ -214,7 +218,7 @@ def run(submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
         context: dict[str, Any] = {"params": params, "run_id": run_id, "ti": TaskInstance("flights_backfill", run_id)}
         if interval:
             context |= dict(zip(("data_interval_start", "data_interval_end"), interval, strict=True))
-        monkeypatch.setattr(backfill_job, "not_yet", answers(look))
+        monkeypatch.setattr(backfill_job, "first_look", answers(look))
         work = (lambda: operator.resume(context, event)) if event else (lambda: operator.execute(context))
         return submits(work, code)
 
@@ -269,7 +273,7 @@ def test_a_run_that_shall_not_wait_fails_at_once(run: Callable[..., Any]) -> Non
 
 def test_after_the_wait_the_driver_runs(run: Callable[..., Any]) -> None:
     """Without another look: the driver has its own."""
-    assert ASKED.start in " ".join(run(AssertionError("looked again"), event={"problem": None}).argv)
+    assert str(ASKED.start) in " ".join(run(AssertionError("looked again"), event={"problem": None}).argv)
 
 
 def test_a_wait_in_vain_fails_for_good_with_the_reason(run: Callable[..., Any]) -> None:
@@ -318,6 +322,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """`onlyonce.outputs.backfill` without a database; gives the URLs and outputs that it was asked about."""
     asked: list[Any] = []
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://w@here/d")
+    monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql+psycopg2://r@here/d")
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     monkeypatch.setattr(backfill, "migrate", lambda url: None)
     monkeypatch.setattr(backfill, "check", lambda db, pipeline, root, span: asked.append((db.url, root.name, span)))
@@ -326,10 +331,10 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 def test_each_output_with_windows_is_asked_about(job: list[Any]) -> None:
     """Or the one that the run names."""
-    assert backfill_log.not_yet(ASKED) is None
+    assert backfill_log.first_look(ASKED) is None
     assert backfill_log.not_yet(Asked("user_counts", ASKED.start, ASKED.stop, "of_all")) is None
     span = Span.of(*DAY)
-    assert job == [("postgresql+psycopg2://w@here/d", name, span) for name in ("per_carrier", "per_hour", "per_user")]
+    assert job == [("postgresql+psycopg2://r@here/d", name, span) for name in ("per_carrier", "per_hour", "per_user")]
 
 
 def test_a_day_of_the_form_is_a_day_of_the_windows(job: list[Any]) -> None:

@@ -12,7 +12,7 @@ from onlyonce.settings import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(
-    r"^(?P<mark><!-- (?:not run: .+|run) -->\n\n?)?^ *```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$",
+    r"^(?P<mark><!-- (?:not run: [^\n]+|run) -->\n\n?)?^ *```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
 

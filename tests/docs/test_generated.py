@@ -9,10 +9,10 @@ import typer
 
 from docs.generate import commands, diagrams, options, views
 from onlyonce.cli import app
+from onlyonce.database import statements
 from onlyonce.declare import pipeline
 from onlyonce.declare.sources import sources
 from onlyonce.model import windows
-from onlyonce.settings import ROOT
 from tests.docs.pages import Block, blocks
 
 ARM_OF = {"l": (-1, 0, "r"), "r": (1, 0, "l"), "u": (0, -1, "d"), "d": (0, 1, "u")}
@@ -30,11 +30,11 @@ def test_each_command_has_its_options() -> None:
 
 def test_each_comment_of_a_view_is_on_its_page() -> None:
     """The same number as statements in the file, so none is overlooked for its form."""
-    sql = (ROOT / "sql" / "inspect.sql").read_text()
+    sql = statements.views()
     found = views.commented(sql)
-    statements = len(re.findall(r'COMMENT ON (?:VIEW|COLUMN) onlyonce\.[\w"]', sql))
+    commented = len(re.findall(r'COMMENT ON (?:VIEW|COLUMN) onlyonce\.[\w"]', sql))
 
-    assert len(found) + sum(len(columns) for _, columns in found.values()) == statements
+    assert len(found) + sum(len(columns) for _, columns in found.values()) == commented
     current = {view for view, (text, _) in found.items() if not text.startswith("Deprecated")}
     assert {*re.findall(r"^## (\w+)$", views.page(sql), re.MULTILINE)} == current
 

@@ -23,7 +23,7 @@ from tests.fault.holes import HOLES
 
 VARIABLE = "ONLYONCE_FAULT_RESULTS"
 Entry = dict[str, Any]
-FACTS = ("matrix_complete", "lives_cases")
+FACTS = ("matrix_complete", "lives_cases", "fuzz_lines", "fuzz_differences")
 
 
 def record(suite: str, point: str, occurrence: object = 1, *, seed: int | None = None, lost: int, doubled: int) -> None:

@@ -36,11 +36,12 @@ CHAINS = {
     "units": ["postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-before-commit"],
 }  # fmt: skip
 CHAINS["receive by Spark's tasks"] = ["receive-lines-read", *CHAINS["receive"]]
-CHAINS["one of each"] = ["receive-after-delta", "delta-after-write", "postgres-unit-after-commit"]
+CHAINS["a unit"] = ["postgres-unit-after-commit"]
 WHOLE = ("output", "receive", "receive by Spark's tasks", "postgres")
-"""The kills at which most is half done, in `make test-all`; one of each step in `make test`. The others only in `make test-faults`; without
-a JVM the matrix has them all."""
-MARKS = {"one of each": ()} | dict.fromkeys(WHOLE, pytest.mark.whole)
+"""The kills at which most is half done, in `make test-all`; one of each step in `make test`: here a unit's, in `tests/storage/test_run_on_s3.py` one after
+the rows of `events`, in `tests/spark/run/test_side_by_side.py` one after an output's rows. The others only in `make test-faults`; without a JVM the
+matrix has them all."""
+MARKS = {"a unit": ()} | dict.fromkeys(WHOLE, pytest.mark.whole)
 
 
 def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg2
@@ -13,7 +14,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.database import formats
 from onlyonce.local import setup
 from onlyonce.local.database import cluster, postgres
@@ -45,33 +46,33 @@ def admin(home: Path) -> str:
     return url
 
 
-@pytest.fixture
-def urls(admin: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment that docker-compose.yml gives to `setup`; the URL of each role."""
+@pytest.fixture(scope="module")
+def urls(admin: str, home: Path) -> Iterator[dict[str, str]]:
+    """The environment that docker-compose.yml gives to `setup`, and the URL of each role, once `setup` has run."""
     place = admin.split("@")[1].split("/")[0]
     made = {
         name: f"postgresql+psycopg2://{role}:password-of-{name}@{place}/{database}?sslmode=prefer"
         for name, (role, database) in cluster.ROLES.items()
     }
-    monkeypatch.setenv("ONLYONCE_ADMIN_URL", admin)
-    monkeypatch.setenv("ONLYONCE_DATABASE_URL", made["writer"])
-    monkeypatch.setenv("ONLYONCE_READER_URL", made["reader"])
-    monkeypatch.setenv("ONLYONCE_AIRFLOW_PASSWORD", "of the UI")
     (home / "airflow").mkdir(exist_ok=True)
-    monkeypatch.setenv("AIRFLOW_HOME", str(home / "airflow"))
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(home / "airflow" / "passwords"))
-    monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
-    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", made["airflow"])
-    monkeypatch.setenv(
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC",
-        made["airflow"].replace("psycopg2", "asyncpg").replace("sslmode", "ssl"),
-    )
-    return made
+    given = {
+        "ONLYONCE_ADMIN_URL": admin,
+        "ONLYONCE_DATABASE_URL": made["writer"],
+        "ONLYONCE_READER_URL": made["reader"],
+        "ONLYONCE_AIRFLOW_PASSWORD": "of the UI",
+        "AIRFLOW_HOME": str(home / "airflow"),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "airflow" / "passwords"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": made["airflow"],
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": made["airflow"].replace("psycopg2", "asyncpg").replace("sslmode", "ssl"),
+    }
+    with environment.within(given):
+        assert setup.main() == 0
+        yield made
 
 
 def test_a_new_server_gets_all_that_the_others_need(urls: dict[str, str], home: Path) -> None:
     """Roles with the passwords of the URLs, both databases with their tables, and the UI's password; twice is once."""
-    assert setup.main() == 0
     assert ask(urls["writer"], "SELECT count(*) = 2 FROM onlyonce_private.formats") == [(True,)]
     assert ask(urls["airflow"], "SELECT count(*) FROM alembic_version") == [(1,)]
     password = home / "airflow" / "passwords"
@@ -84,7 +85,6 @@ def test_a_new_server_gets_all_that_the_others_need(urls: dict[str, str], home: 
 
 def test_each_role_may_what_it_is_for(urls: dict[str, str]) -> None:
     """The reader sees the views and writes nothing; Airflow and the platform don't enter each other's database."""
-    assert setup.main() == 0
     assert ask(urls["reader"], "SELECT count(*) FROM onlyonce.batches") == [(0,)]
     for statement in ("SELECT * FROM onlyonce_private.formats", "CREATE TABLE mine (n int)"):
         with pytest.raises(psycopg2.Error):
@@ -110,7 +110,6 @@ async def answer(url: str) -> object:
 @pytest.mark.whole
 def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
     """This server has no TLS: who prefers it gets in, who requires it does not, by psycopg2's word and by asyncpg's."""
-    assert setup.main() == 0
     waits = os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"]
     assert ask(urls["airflow"], "SELECT 1") == [(1,)]
     assert asyncio.run(answer(waits)) == 1
@@ -122,7 +121,6 @@ def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
 
 def test_a_database_of_another_format_is_refused(urls: dict[str, str]) -> None:
     """Before anything of this version starts."""
-    assert setup.main() == 0
     made = ask(urls["writer"], "SELECT DISTINCT format FROM onlyonce_private.formats")[0][0]
     ask(urls["writer"], "UPDATE onlyonce_private.formats SET format = 'another'")
     try:

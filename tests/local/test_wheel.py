@@ -33,7 +33,7 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
 
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"onlyonce"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert {"onlyonce/py.typed", "onlyonce/sql/inspect.sql", "onlyonce/airflow/page/templates/base.html"} <= set(names)
+    assert {"onlyonce/py.typed", "onlyonce/sql/views/1_batches.sql", "onlyonce/airflow/page/templates/base.html"} <= set(names)
     # Links in the checkout, what they lead to in the wheel.
     compose = zipfile.ZipFile(wheel).read("onlyonce/scaffold/templates/docker-compose.yml")
     assert compose == (ROOT / "docker-compose.yml").read_bytes()

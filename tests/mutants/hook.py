@@ -14,10 +14,11 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from tests.mutants import generated
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS, changed
 
-READS_SQL = '(FOLDER / f"{name}.sql").read_text()'
+READS_SQL = '(FOLDER / "statements" / f"{name}.sql").read_text()'
 
 
 class _Loader(SourceFileLoader):
@@ -56,12 +57,17 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def mutant_of(name: str) -> Mutant:
+    """Return a mutant by its name, one that was written or one that is generated."""
+    return generated.find(name) if name.startswith(generated.PREFIX) else MUTANTS[name]
+
+
 def install(name: str) -> None:
     """Break the product in this process."""
-    sys.meta_path.insert(0, _Finder(MUTANTS[name]))
+    sys.meta_path.insert(0, _Finder(mutant_of(name)))
 
 
 def sql(name: str, text: str) -> str:
     """The text of an SQL file under mutation."""
-    mutant = MUTANTS[os.environ["ONLYONCE_TEST_MUTANT"]]
-    return changed(mutant, text) if mutant.file == f"sql/{name}.sql" else text
+    mutant = mutant_of(os.environ["ONLYONCE_TEST_MUTANT"])
+    return changed(mutant, text) if mutant.file == f"sql/statements/{name}.sql" else text

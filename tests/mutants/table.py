@@ -20,6 +20,10 @@ A mutant is a build with one thing broken, and the tests that must fail on it. T
 `make mutants` runs every mutant that has no verdict yet or whose file changed since its verdict, the oldest verdict first,
 and resumes where it stopped (`make mutants MUTANTS="--minutes 30 --no-spark"`). CI runs the changed ones for five minutes.
 
+`python -m tests.mutants.generated` makes mutants of the commit log, of receive's unit and of the sinks' units: each condition negated, each
+comparison changed, each statement left out. Their verdicts go to `generated.json`. `python -m tests.mutants.rename OLD NEW` renames an identifier
+in code, pages and mutants.
+
 | mutant | what is broken | where | caught by |
 |---|---|---|---|
 """

@@ -157,13 +157,13 @@ def events(home: Path, instance: str = "shop") -> None:
     records = [
         _record("kept", 1, -2, {"shop": "north", "sale": 1, "at": DAY}),
         _record("kept", 2**63 - 1, 5, {"shop": EVIL, "sale": 2, "at": DAY + HOUR}),
-        _record("invalid", 7, 7, {}, reason="the line is blank", raw=EVIL),
+        _record("invalid", 7, 7, {}, reason="the line is blank", place="/data/in/a.jsonl, byte 12", raw=EVIL),
     ]
     schema = pa.schema([
         ("shop", pa.string()), ("sale", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("oo_kind", pa.string()),
         ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", pa.timestamp("us", tz="UTC")),
         ("oo_system_time", pa.timestamp("us", tz="UTC")), ("oo_lineage", pa.string()), ("oo_batch", pa.int64()),
-        ("oo_partition", pa.int32()), ("oo_reason", pa.string()), ("oo_raw", pa.string()),
+        ("oo_partition", pa.int32()), ("oo_reason", pa.string()), ("oo_place", pa.string()), ("oo_raw", pa.string()),
     ])  # fmt: skip
     path = home / "data" / instance / "events"
     write_deltalake(str(path), pa.Table.from_pylist(records, schema=schema), partition_by=["oo_kind"])
@@ -173,5 +173,5 @@ def _record(kind: str, high: int, low: int, values: dict[str, Any], **more: Any)
     return {
         "shop": None, "sale": None, "at": None, **values, "oo_kind": kind, "oo_high": high, "oo_low": low,
         "oo_event_time": values.get("at"), "oo_system_time": DAY, "oo_lineage": "shop/receive/1", "oo_batch": 3,
-        "oo_partition": 1, "oo_reason": None, "oo_raw": None,
+        "oo_partition": 1, "oo_reason": None, "oo_place": None, "oo_raw": None,
     } | {f"oo_{name}": value for name, value in more.items()}  # fmt: skip

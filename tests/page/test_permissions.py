@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from onlyonce.airflow.page import search
 from tests.page.conftest import Token
 from tests.page.shop import EVIL, Shop, events
+from tests.page.test_details import PARTS
 from tests.page.test_page import PATHS
 from tests.page.test_search import asked
 
@@ -86,6 +87,16 @@ def test_record_values_need_permission_to_start_runs(
     monkeypatch.setenv("ONLYONCE_PAGE_RECORDS", "nobody")
     assert not found("USER")
     assert EVIL not in by_name("hourly").get("/search", params={"q": f"shop='{EVIL}'"}).text
+
+
+def test_reasons_of_rejected_records_are_values(shop: Shop, by_name: Any) -> None:
+    """A function writes a record's value into the reason, as the documentation's own example does."""
+    shop.log.rows(PARTS.replace("no price", "no price of o'neil".replace("'", "''")))
+
+    pages = {role: by_name("hourly", role).get("/pipelines/shop").text for role in ("VIEWER", "USER")}
+
+    assert ["no price of" in page for page in pages.values()] == [False, True]
+    assert [search.NOT_PERMITTED in page for page in pages.values()] == [True, False]
 
 
 def test_the_page_of_security_says_so() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from onlyonce import unexpected
+from onlyonce.cli import watched
 from onlyonce.database.connect import transaction
 from onlyonce.operate.erase import input_files
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
@@ -38,6 +41,22 @@ def test_the_copy_of_a_blanked_file_is_private(tmp_path: Path, monkeypatch: pyte
 
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("   \ntwo\n", 0o640)
     assert seen == [0o600]
+
+
+@states("What goes to the system's temporary folder has a name that no other user can guess, in a folder that no other user may enter.")
+def test_no_file_of_tmp_has_a_name_that_can_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the home can't be made: another user could have put a link at that name, and the output would go to the file that it names."""
+    (tmp_path / "file").write_text("")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    files = [watched._spark_log(), watched._spark_log(), unexpected.keep(ValueError("u17"))]
+
+    folders = {file.parent for file in files}
+    assert len(folders) == len(files)
+    assert all(folder.parent == temporary and stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in folders)
 
 
 @states("An error of a database has no parameters in it: neither values of records nor the salt of an erasure.")

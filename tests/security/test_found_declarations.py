@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from onlyonce.cli import shell
 from onlyonce.declare import loading
 from onlyonce.model.errors import Refused
+from onlyonce.settings import configuration
+from onlyonce.spark import options
 from tests.security.statements import states
 
 RAN = "ran"
@@ -41,6 +45,60 @@ def test_a_found_file_of_another_user_is_not_run(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
     assert loading.load() == {}
     assert Path(RAN).exists()
+
+
+@states("One whose file or folder every user may write, or that a link of another user leads to, does not run.")
+@pytest.mark.parametrize("given", ["file", "folder", pytest.param("link of another user", marks=needs_root)])
+def test_a_found_file_that_others_can_choose_is_not_run(tmp_path: Path, given: str) -> None:
+    """A folder such as /tmp, where each user may change own files only, and a link of the caller are fine."""
+    own, found = tmp_path / "own", tmp_path / "found"
+    own.mkdir()
+    (own / "pipelines.py").write_text(CODE)
+    if given == "link of another user":
+        (tmp_path / "deep").mkdir()
+        found.symlink_to(own.rename(tmp_path / "deep" / "own"))
+        os.chown(found, 65534, 65534, follow_symlinks=False)
+    else:
+        (own / "pipelines.py" if given == "file" else own).chmod(0o777)
+
+    with pytest.raises(Refused, match="belongs to another user" if given.startswith("link") else "written by every user"):
+        loading.load()
+    assert not Path(RAN).exists()
+
+    if given == "folder":
+        own.chmod(0o1777)
+        assert loading.load() == {}
+
+
+@states("The same holds for an `onlyonce.toml` that was found: it names files that are run, and addresses that get passwords.")
+@needs_root
+def test_found_settings_of_another_user_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that ONLYONCE_CONFIG names is read, whichever user owns it."""
+    file = tmp_path / configuration.FILE
+    file.write_text('alert_hook = "https://theirs.example"\n')
+    monkeypatch.delenv("ONLYONCE_CONFIG", raising=False)
+    assert configuration.file() == file
+    os.chown(file, 65534, 65534)
+
+    with pytest.raises(Refused, match="belongs to another user"):
+        configuration.file()
+    monkeypatch.setenv("ONLYONCE_CONFIG", str(file))
+    assert configuration.file() == file
+
+
+@states("In a folder where others may write, such as /tmp, Spark's Python workers import nothing from it.")
+def test_workers_import_nothing_from_a_folder_of_others(tmp_path: Path) -> None:
+    """Spark starts them by `python -m`, which imports from the current folder first."""
+    (tmp_path / "onlyonce").mkdir()
+    (tmp_path / "onlyonce" / "__init__.py").write_text(CODE)
+
+    for mode, variables in ((0o755, {}), (0o1777, {"PYTHONSAFEPATH": "1"})):
+        tmp_path.chmod(mode)
+        given = {name.removeprefix("spark.executorEnv."): value for name, value in options._of_local({}).items() if name.startswith("spark.executorEnv.")}
+        subprocess.run([sys.executable, "-m", "onlyonce.session.worker_daemon", "nothing"], env={**os.environ, **given}, check=False, capture_output=True)
+        assert given == variables
+        assert Path(RAN).exists() == (mode == 0o755)
+        Path(RAN).unlink(missing_ok=True)
 
 
 @states("TAB completion parses declarations and never runs them.")

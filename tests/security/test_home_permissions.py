@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
+import re
+import shlex
 import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from onlyonce import settings
-from onlyonce.local import platform
+from onlyonce import settings, unexpected
+from onlyonce.cli import app, watched
+from onlyonce.database import formats
+from onlyonce.local import platform, processes
+from onlyonce.local.standalone import airflow_environment
 from onlyonce.operate import disk_state
-from onlyonce.settings import home_folders
+from onlyonce.settings import ROOT, home_folders
 from tests.local.conftest import home  # noqa: F401 - a fixture
 from tests.security.statements import states
 
 NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
 
 
 @states("No other user may enter the folders of `.onlyonce/` (inbox, tables, state, files, logs, tmp: mode 700)")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
+@needs_root
 def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F811
     """The server runs as an account of its own, and yet reaches its folder."""
     platform.database()
@@ -34,6 +47,120 @@ def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F8
     assert len(secrets) >= len(home_folders.FOLDERS) + 5
     assert (read.stdout, listed.stdout) == (b"", b"")
     assert disk_state.permissions() == []
+
+
+@states("`onlyonce doctor` reports data that belongs to `nobody`, with the commands that give it an account of its own.")
+@needs_root
+def test_the_doctor_reports_the_account_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data of another account is not reported."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
+    tmp_path.chmod(0o711)
+    data = tmp_path / "postgres" / "data"
+    data.mkdir(parents=True)
+    assert disk_state.permissions() == []
+    os.chown(data, pwd.getpwnam("nobody").pw_uid, -1)
+
+    [found] = disk_state.permissions()
+
+    assert "account nobody" in found.what
+    assert f"chown --recursive postgres: {tmp_path / 'postgres'}" in str(found.repair.command)
+
+
+READABLE = 'while read -r file; do [ -r "$file" ] && echo "$file"; done; true'
+
+
+HOSTILE = "a\x1b]0;owned\x07b\x9b2J"
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of a pipeline in an embedded home, by the command, with the widest umask."""
+
+    home: Path
+    temporary: Path
+    done: subprocess.CompletedProcess[str]
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the platform."""
+        return command(self.temporary, *arguments)
+
+
+def command(temporary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, with a temporary folder of its own."""
+    environment = {**os.environ, "TMPDIR": str(temporary), "ONLYONCE_PIPELINES": str(ROOT / "jobs" / "pipelines.py")}
+    program = str(Path(sys.executable).with_name("onlyonce"))
+    return subprocess.run([program, *arguments], env=environment, umask=0, capture_output=True, text=True, check=False, cwd=temporary)
+
+
+@pytest.fixture(scope="module")
+def ran(home: Path) -> Ran:  # noqa: F811
+    """Run a pipeline over a good record and hostile ones, in a file with a hostile name."""
+    platform.database()
+    inbox, temporary = home / "inbox" / "flights", home.parent / "temporary"
+    inbox.mkdir(parents=True)
+    temporary.mkdir()
+    good = '{"carrier": "UA", "flight": 1, "origin": "EWR", "scheduled_departure": "2013-01-01T10:00:00Z", "arr_delay": 1}'
+    hostile = good.replace("UA", json.dumps(HOSTILE)[1:-1])
+    (inbox / f"{HOSTILE}.jsonl").write_text(f"{good}\n{HOSTILE}\n{hostile}\n")
+    return Ran(home, temporary, command(temporary, "run", "flights", "--close"))
+
+
+@states("Nothing that a run writes into `.onlyonce/` or into the system's temporary folder can be read by another user, whatever the umask.")
+@needs_root
+@pytest.mark.spark
+def test_another_user_reads_nothing_that_a_run_has_written(ran: Ran) -> None:
+    """The driver, its JVM and its workers. The umask is left to the user, who may share a result table outside the home."""
+    written = [path for path in (*ran.home.rglob("*"), *ran.temporary.rglob("*")) if path.is_file() and path.name != "format" and "postgres" not in path.parts]
+    names = "".join(f"{path}\n" for path in written if HOSTILE not in path.name)
+    ran.temporary.chmod(0o1777)
+    read = subprocess.run(
+        ["sh", "-c", READABLE], input=names, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=True, cwd="/",
+    )  # fmt: skip
+
+    assert ran.done.returncode == 0, ran.done.stderr
+    assert len([path for path in written if path.suffix == ".parquet"]) > 2
+    assert read.stdout == ""
+
+
+@states(r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs and progress lines.")
+@pytest.mark.spark
+@pytest.mark.parametrize("asked", ["run", "invalid flights", "status", "outputs", "sql 'select * from onlyonce.invalid'", "trace flights nothing"])
+def test_no_command_prints_a_control_character(ran: Ran, asked: str) -> None:
+    """Of records and a file name that a running platform has taken in."""
+    done = ran.done if asked == "run" else ran.command(*shlex.split(asked))
+
+    assert CONTROLS.findall(done.stdout + done.stderr) == []
+    assert asked != "invalid flights" or r"\x1b]0;owned" in done.stdout
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "log of Spark": lambda at: watched._spark_log().touch(),
+    "log of a process": lambda at: processes.open_log(at, "airflow").close(),
+    "traceback": lambda at: unexpected.keep(ValueError("u17")),
+    "format": lambda at: formats.make_home(),
+    "feed": lambda at: CliRunner().invoke(app, ["feed", "flights", "--files", "1", "--records", "5"], catch_exceptions=False),
+    "environment of Airflow": lambda at: airflow_environment.environment(),
+}
+
+
+@states("Whichever command makes a folder of `.onlyonce/` makes it so, also one that runs before `up`.")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_command_before_up_makes_private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+    """With the umask of most shells. `up` leaves a folder that exists as it is."""
+    at = tmp_path / "home"
+    monkeypatch.setenv("ONLYONCE_HOME", str(at))
+    monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
+    before = os.umask(0o022)
+    try:
+        with suppress(FileNotFoundError):  # there is no server yet
+            WRITERS[writer](at)
+    finally:
+        os.umask(before)
+
+    assert [*at.iterdir()] != []
+    assert [*home_folders.wider(at)] == []
 
 
 @states("`onlyonce doctor` reports a folder that is wider, with the command that closes it.")

@@ -31,6 +31,14 @@ def printed(work: object) -> str:
     return out.getvalue()
 
 
+@states(r"A character that turns the direction of what follows it is printed as `\u202e`.")
+def test_no_name_reads_as_another_one() -> None:
+    """An override, an embedding and an isolate."""
+    found = printed(lambda out: tables.show_rows([{"file": "gpj\u202eexe.\u202d\u2067x"}], out, title="files"))
+
+    assert r"gpj\u202eexe.\u202d\u2067x" in found
+
+
 @states(r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs and progress lines.")
 @pytest.mark.parametrize(
     "work",

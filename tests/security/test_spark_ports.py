@@ -22,10 +22,10 @@ def test_compose_spark_shares_a_secret() -> None:
     """Each service that runs Spark reads the file. tests/cluster starts a master and a worker with it."""
     compose = composed.load()
     settings = dict(line.split() for line in composed.filled(compose["configs"]["spark"]["content"]).splitlines())
-    spark = {name: service for name, service in compose["services"].items() if "SPARK_CONF_DIR" in composed.environment(service)}
+    spark = {name: service for name, service in compose["services"].items() if service.get("configs")}
 
     assert settings == {"spark.authenticate": "true", "spark.authenticate.secret": "<SPARK_SECRET>", "spark.ui.killEnabled": "false"}
-    assert {"spark-master", "spark-worker", "airflow-scheduler"} <= spark.keys()
+    assert spark.keys() == {"spark-master", "spark-worker", "airflow-scheduler"}
     for service in spark.values():
         [mounted] = service["configs"]
         assert mounted == {"source": "spark", "target": f"{composed.environment(service)['SPARK_CONF_DIR']}/spark-defaults.conf"}

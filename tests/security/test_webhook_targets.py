@@ -6,18 +6,20 @@ import base64
 import gzip
 import hashlib
 import hmac
+import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from onlyonce.declare.pipeline import Webhook
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sinks.delivery import Answer, Row
+from onlyonce.operate import alerts
 from onlyonce.sinks.outbox import webhook
 from tests.security.statements import states
 from tests.support.endpoints import Endpoint
@@ -48,39 +50,80 @@ def target(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
 
 
-def sent(url: str, **options: object) -> Answer:
+def sent(url: str, row: Row = ROW, **options: object) -> Answer:
     """Send one row and return the answer to it."""
     with webhook.opened(Webhook(url=url, timeout=timedelta(seconds=1), **options), "mails") as sender:  # type: ignore[arg-type]
-        return sender.send([ROW])[0]
+        return sender.send([row])[0]
 
 
-def dribbled(content: bytes) -> Callable[[socket.socket], None]:
-    """Return an answer that sends a byte every fifth of a second, and so never lets a time limit for one read pass."""
+class Slow:
+    """An answer of which a byte comes every fifth of a second, so that no time limit for one read passes, but SLOW at its beginning comes at once."""
 
-    def answer(client: socket.socket) -> None:
-        for byte in content:
+    def __init__(self, content: bytes) -> None:
+        self.at_once = SLOW if content.startswith(SLOW) else b""
+        self.rest = content.removeprefix(self.at_once)
+        self.given = 0
+
+    def __call__(self, client: socket.socket) -> None:
+        client.sendall(self.at_once)
+        for byte in self.rest:
             client.sendall(bytes([byte]))
+            self.given += 1
             threading.Event().wait(0.2)
 
-    return answer
+    @property
+    def was_awaited(self) -> bool:
+        """Whether the end of the answer was sent: its caller has held on for it."""
+        return self.given == len(self.rest)
+
+
+DRIBBLED = pytest.mark.parametrize("content", [HEAD + b"X: " + b"x" * 100, SLOW + b"x" * 100], ids=["headers", "body"])
 
 
 @states("A target holds a request for its `timeout` at most, however slowly it answers.")
-@pytest.mark.parametrize("content", [HEAD + b"X: " + b"x" * 100, SLOW + b"x" * 100], ids=["headers", "body"])
+@DRIBBLED
 def test_a_slow_target_holds_a_request_for_its_timeout_only(content: bytes) -> None:
-    """However few bytes come, and whenever."""
-    done = SLOW if content.startswith(SLOW) else b""
-
-    def answer(client: socket.socket) -> None:
-        client.sendall(done)
-        dribbled(content.removeprefix(done))(client)
-
-    begun = time.monotonic()
+    """However few bytes come, and whenever. The whole answer would take twenty times the timeout."""
+    answer = Slow(content)
     with target(answer) as url:
         found = sent(url)
+        assert not answer.was_awaited
 
     assert found.verdict == "unknown"
-    assert time.monotonic() - begun < 15
+
+
+@states("A target holds a request for its `timeout` at most, however slowly it answers.")
+def test_a_target_that_takes_a_request_slowly_holds_it_for_its_timeout_only() -> None:
+    """However few bytes it takes at once: it goes once it has taken a part of them, which takes longer than the timeout."""
+    taken, enough = [0], 10_000_000
+
+    def answer(client: socket.socket) -> None:
+        while taken[0] < enough:
+            taken[0] += len(client.recv(100_000))
+            threading.Event().wait(0.05)
+
+    with target(answer) as url:
+        found = sent(url, row=replace(ROW, payload=json.dumps("x" * 20_000_000)))
+        assert taken[0] < enough
+
+    assert found.verdict == "unknown"
+
+
+@states("The target of an alert holds it for ten seconds at most, and none of its answer is read.")
+@DRIBBLED
+def test_a_slow_target_of_an_alert_does_not_hold_it(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few bytes come: the whole request has one time limit."""
+    monkeypatch.setattr(alerts, "PATIENCE_SECONDS", 1.0)
+    answer = Slow(content)
+    with target(answer) as url:
+        hook = alerts.hook(url)
+        assert hook is not None
+        if content.startswith(SLOW):
+            hook({"alert": "x"})
+        else:
+            with pytest.raises(Retryable, match="did not answer"):
+                hook({"alert": "x"})
+        assert not answer.was_awaited
 
 
 @states("At most 64 kB of an answer are read, and a compressed answer is never decompressed.")

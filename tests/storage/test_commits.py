@@ -17,8 +17,8 @@ from onlyonce.storage.stores import arrow
 from tests.support.s3 import S3
 
 WRITERS, COMMITS, ILL = 3, 12, 5
-COMMIT = 10
-"""Requests of a commit of one file: three read the log on, two are the file's, and five are delta-rs's own."""
+COMMIT = 11
+"""Requests of a commit of one file: three read the log on, one asks whether it begins where it did, two are the file's, and five are delta-rs's own."""
 SCHEMA = StructType([StructField("n", LongType())]).json()
 
 

@@ -19,11 +19,12 @@ from onlyonce.model.storage.location import Location, Url, location
 from onlyonce.sources.files import line_reader, listing, object_file, object_listing, typed_files
 from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.files.listing import Counter, InputFile
+from onlyonce.sources.files.listing import Csv, InputFile, Layout
 from onlyonce.sources.files.object_listing import Known
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
+from tests.support import csv_oracle
 from tests.support.s3 import S3
 from tests.support.shop import SHOP
 from tests.unit.sources.test_typed_files import PUT, sales
@@ -33,7 +34,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes, ".gz": lambda plain: gzip.compress(plain[:9000]) + gzip.compress(plain[9000:]), ".bz2": bz2.compress,
     ".zst": lambda plain: pa.compress(plain, "zstd", asbytes=True),
 }  # fmt: skip
-STORES = ["versitygw", "moto", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))]
+STORES = ["versitygw", *(pytest.param(name, marks=pytest.mark.whole) for name in ("moto", "azurite", "fake_gcs"))]
 FOUND = tuple[list[tuple[int, str]], ...]
 
 
@@ -46,12 +47,11 @@ def put(at: Location, content: bytes) -> Entry:
 
 
 def new(
-    prefix: Location, there: Known | None = None, header: list[str] | None = None, most: int = 100, count: Counter | None = None,
-    folders: Folders | None = None,
+    prefix: Location, there: Known | None = None, layout: Layout = None, most: int = 100, folders: Folders | None = None
 ) -> list[list[InputFile]]:
     """What is new below a prefix."""
     assert isinstance(prefix, Url)
-    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most, count, folders or Folders()))
+    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), layout, most, folders or Folders()))
 
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
@@ -88,6 +88,24 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_
         theirs = [Range(of_file.path, 1, begin, end, len(content)) for begin, end in cuts]
     assert lines(mine) == lines(theirs)
     assert len(lines(mine)) == found.lines == 3001
+
+
+@pytest.mark.parametrize("place", STORES, indirect=True)
+def test_parts_of_an_object_have_the_records_of_csv(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted and read by whole records, in several parts and requests, behind a header with a line feed."""
+    content = b'id,"a\nt"\n' + b"".join(b'%d,"x\n%d"\r\n' % (number, number) for number in range(500)) + b'stray,"\nlast,1'
+    put(place / "a.csv", content)
+    for module, size in ((object_file, 700), (line_reader, 300)):
+        monkeypatch.setattr(module, "PIECE", size)
+    monkeypatch.setattr(listing, "RANGE", 1000)
+
+    [[found]] = new(place, layout=Csv(100, ["id", "a\nt"]))
+    there: dict[str, Any] = {"etag": found.mark, "bytes": found.size, "quoted_within": found.quoted_within, "cuts": found.cuts}
+    parts = [*line_reader._cut(Range(found.path, 1, 0, found.size, found.size, skipped=1, **there))]
+
+    assert len(parts) > 5
+    assert found.lines == 502
+    assert lines(parts) == [(at, record.decode()) for at, record in csv_oracle.records(content, 100)[1:]]
 
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
@@ -181,8 +199,8 @@ def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_p
     monkeypatch.setattr(typed_files, "PART", 1)
     of_objects, of_files = typed(place, form), typed(tmp_path, form)
 
-    [[found, torn]] = new(place, count=typed_files.counter(of_objects))
-    [file, torn_file] = listing.new_files(tmp_path, {}, None, typed_files.counter(of_files))
+    [[found, torn]] = new(place, layout=typed_files.counter(of_objects))
+    [file, torn_file] = listing.new_files(tmp_path, {}, typed_files.counter(of_files))
 
     assert (found.lines, found.refusal, found.path) == (220, None, f"{place}/rows")
     assert torn.refusal
@@ -205,7 +223,7 @@ def test_rows_of_an_object_that_changed_are_told_and_never_read(place: Location,
     pipeline = typed(place, form)
     put(place / "rows", (tmp_path / "rows").read_bytes())
     count = typed_files.counter(pipeline)
-    [[found]] = new(place, count=count)
+    [[found]] = new(place, layout=count)
     [part] = typed_files._parts(found, pipeline)
     reader = typed_files._reader(pipeline)(part)
     next(reader)
@@ -229,7 +247,7 @@ def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
     for number in range(7):
         put(place / f"{number}", b"a,b\n1,2\n" if number != 3 else b"b,a\n1,2\n")
     put(place / "8.lz4", b"a,b\n")
-    parts = new(place, header=["a", "b"], most=3)
+    parts = new(place, layout=Csv(100, ["a", "b"]), most=3)
     assert sorted(len(part) for part in parts) == [2, 3, 3]
     files = [file for part in parts for file in part]
     assert {file.path.rpartition("/")[2]: file.lines for file in files if not file.refusal} == dict.fromkeys("012456", 1)

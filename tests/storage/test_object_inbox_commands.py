@@ -17,13 +17,14 @@ from onlyonce.local.feed import deliver
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
-from onlyonce.operate.erase import forget, input_objects
+from onlyonce.operate.erase import forget
 from onlyonce.outputs.releases import release
 from onlyonce.storage import stores
 from tests.contract.conftest import log, new_log
 from tests.contract.outputs import test_release as of_a_folder
 from tests.contract.shop import Shop, at, shop
 from tests.storage.test_commands import killed_at, rows
+from tests.support.erasure_places import plants
 from tests.support.s3 import S3
 
 __all__ = ["log", "new_log", "shop"]
@@ -93,11 +94,11 @@ def test_an_object_of_another_that_has_the_name_of_a_release_stays(shop: Shop, i
     assert lines(inbox) == Counter({b"of somebody": 1})
 
 
+@plants("object of an inbox")
 def test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none(
     shop: Shop, inbox: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packed and damaged ones too; while one of them is not taken in, nothing is erased."""
-    monkeypatch.setattr(input_objects, "NAMED", 3)
     shop.receive((WHO, at(0)), ("other", at(0)))
     shop.receive(("last", at(60)))
     for query in ("per_shop", "balance"):
@@ -119,9 +120,9 @@ def test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none(
 
     assert rows(shop.events) == Counter({row: n for row, n in before.items() if WHO not in row})
     assert {entry.at.name: stores.of(inbox).read(entry.at) for entry in stores.of(inbox).entries(inbox)} == objects
-    told = [row["what"] for row in report.tables["stays, and is not in our reach"] if "object" in row["what"]]
-    assert [what.split(":")[0] + what.split(":")[1] for what in told[:3]] == [f"object s3{str(inbox / name)[3:]}" for name in ("1.jsonl", "3.jsonl.gz", "4.jsonl.gz")]
-    assert told[3].startswith("1 more")
+    left = {row["place"]: row["found"] for row in report.tables[forget.LEFT] if row["place"].startswith(f"{inbox}/")}
+    names = ("1.jsonl", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl")
+    assert left == {str(inbox / name): "damaged gzip, which is not decoded" if name == "4.jsonl.gz" else "1 part(s) with these values" for name in names}
 
 
 def erase() -> Report:

@@ -5,6 +5,7 @@ A JVM that ends while it starts, as where the machine has no memory for it at th
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +21,14 @@ from onlyonce.storage.stores import options
 STARTS = 3
 ANY = "s3://any"
 HADOOP = "spark.hadoop."
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Plans of a few rows, each new: to compile them costs a quarter of a run. Drivers in processes of their own compile, and so does `make test-all`."""
 
 
 def session(name: str) -> Any:
     """Start a session with two cores and, if they are installed, the jars of S3 on its class path. Raise what the last start raised.
+
+    It compiles no plan, unless ONLYONCE_TEST_COMPILED is set.
 
     A JVM that ends before it answers is started again, and the summary of the tests says so.
     """
@@ -34,6 +39,8 @@ def session(name: str) -> Any:
     with environment.within({"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}):
         session = starts(start, name, "local[2]")
     session.conf.set(options.CHECKPOINTS, options.ON_DISK)
+    for name, value in ({} if "ONLYONCE_TEST_COMPILED" in os.environ else INTERPRETED).items():
+        session.conf.set(name, value)
     session.sparkContext.environment["ONLYONCE_DATA"] = ""  # its Python workers inherit the variables of the JVM
     return session
 

@@ -20,9 +20,9 @@ NO_PLAN = ("COPY", "LOCK", "SET", "VACUUM", "DO")
 
 
 def named() -> list[tuple[str, str]]:
-    """(file, name) of every named query that is planned; the views are in the file `inspect`, and are planned with what asks them."""
-    files = sorted(path.name.removesuffix(".sql") for path in FOLDER.iterdir() if path.name.endswith(".sql"))
-    return [(file, name) for file in files if file != "inspect" for name in queries(file) if _is_planned(file, name)]
+    """(file, name) of every named query that is planned. Views are planned with the queries that read them."""
+    files = sorted(path.name.removesuffix(".sql") for path in (FOLDER / "statements").iterdir() if path.name.endswith(".sql"))
+    return [(file, name) for file in files for name in queries(file) if _is_planned(file, name)]
 
 
 def read_whole(cursor: psycopg2.extensions.cursor, file: str, name: str) -> set[str]:

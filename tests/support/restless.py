@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.model.windows import Fixed
 
 _chance = F.udf(lambda _: random.random(), DoubleType())
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
@@ -40,4 +42,20 @@ def _pipeline(name: str, *, stable: bool) -> Pipeline:
     )  # fmt: skip
 
 
-PIPELINES = [_pipeline("stable", stable=True), _pipeline("restless", stable=False)]
+def per_shop(sales: DataFrame) -> DataFrame:
+    """The cents of each shop."""
+    return sales.groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents"))
+
+
+def drawn(shops: DataFrame) -> DataFrame:
+    """Each shop of a window with another number at each call."""
+    return shops.select("oo_window", "shop", F.rand().alias("chance"))
+
+
+def _chained() -> Pipeline:
+    root = Output(name="per_shop", transform="tests.support.restless:per_shop", window=Fixed(timedelta(minutes=1)), sink=Delta())
+    made = Output(name="drawn", transform="tests.support.restless:drawn", from_output="per_shop", sink=Delta(), stable_input=True)
+    return Pipeline(name="chained", source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", outputs=(root, made))
+
+
+PIPELINES = [_pipeline("stable", stable=True), _pipeline("restless", stable=False), _chained()]

@@ -187,7 +187,7 @@ def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine
 def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
     jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a file of ours on one machine; a team's file, or its option, is the only word."""
+    """By a file of ours on one machine, by its level on a cluster; a team's file, or its option, is the only word."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
     ours = spark_options.options("local[2]")
@@ -195,7 +195,10 @@ def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
     assert "spark.log.level" not in ours
     theirs = {JAVA: "-Dlog4j2.configurationFile=file:/etc/ours.xml"}
     assert "onlyonce" not in spark_options.options("local[2]", theirs)[JAVA]
-    assert JAVA not in spark_options.options("spark://host:7077")
+    on_cluster = spark_options.options("spark://host:7077")
+    assert JAVA not in on_cluster
+    assert on_cluster["spark.log.level"] == "ERROR"
+    assert "spark.log.level" not in spark_options.options("spark://host:7077", theirs)
     (tmp_path / "log4j2.properties").touch()
     assert spark_options.options("local[2]")[JAVA] == spark_options.END_WITHOUT_MEMORY
 

@@ -26,6 +26,7 @@ that a reader can see. Each recomputation is a row of `onlyonce.backfills`; `onl
 - **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several runs at once, runs backwards, and
   reprocessing completed runs are all safe.
 - **Some windows**: *Trigger* a single run with *from* and *to*. The windows that **start** between them are recomputed.
+- **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result yet.
 - **What would be done**: the same with *dry run*.
 - **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and goes
   on when the stream has closed them.
@@ -51,6 +52,11 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
         ),
         "window_end": Param(
             None, **_TIME, title="To", description="And before this time. Leave it empty in a backfill of data intervals."
+        ),
+        "late_only": Param(
+            False, type="boolean", title="Late records only",
+            description="Only windows with late records that are not in their result yet; without From and To all of them. Windows that are still open "
+            "are left to the stream.",
         ),
         "output": Param(
             None, type=["null", "string"], enum=[None, *outputs], title="Output",

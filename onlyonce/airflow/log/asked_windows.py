@@ -14,17 +14,23 @@ _NOTHING = "nothing was read or written"
 
 @dataclass(frozen=True)
 class Asked:
-    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`: 'then' or 'now'."""
+    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`: 'then' or 'now'.
+
+    late_only   only windows with late records that are not in their result; then both times may be missing
+    """
 
     pipeline: str
-    start: str
-    stop: str
+    start: str | None
+    stop: str | None
     output: str | None = None
     lookups: str | None = None
+    late_only: bool = False
 
     def arguments(self, run_id: str, dag_id: str) -> list[str]:
         """The driver's command line. No secret is among it."""
-        asked = [self.pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}", f"--from={self.start}", f"--to={self.stop}"]
+        asked = [self.pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
+        asked += [f"--from={self.start}", f"--to={self.stop}"] if self.start else []
+        asked += ["--late-only"] if self.late_only else []
         asked += [f"--output={self.output}"] if self.output else []
         return asked + ([f"--lookups={self.lookups}"] if self.lookups else [])
 
@@ -32,9 +38,11 @@ class Asked:
 def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime, datetime] | None) -> Asked:
     """What a run asks for: by its Params, or by its data interval. Never by the run id, which holds the interval's end.
 
-    An empty interval is none. Raises Refused when neither names the windows, or both do, or half of it is missing.
+    With the Param late_only it may name no windows: then all with late records are meant. An empty interval is none. Raises Refused when
+    neither names the windows, or both do, or half of it is missing.
     """
     start, stop = params.get("window_start"), params.get("window_end")
+    late_only = bool(params.get("late_only"))
     if interval and interval[0] >= interval[1]:
         interval = None
     if interval and (start or stop):
@@ -45,16 +53,16 @@ def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime,
         )
     if interval:
         start, stop = (time.isoformat() for time in interval)
-    if not start and not stop:
+    if not start and not stop and not late_only:
         raise Refused(
             "this run has neither a data interval nor window_start and window_end",
             data=_NOTHING,
-            hint="trigger it with both Params, or choose Backfill in the trigger form for whole intervals",
+            hint="trigger it with both Params, or with late_only for all windows with late records; or choose Backfill in the trigger form for whole intervals",
         )
-    if not start or not stop:
+    if bool(start) != bool(stop):
         given, missing = ("window_start", "window_end") if start else ("window_end", "window_start")
         raise Refused(f"{given} is given, {missing} is not", data=_NOTHING, hint="trigger it with both Params")
-    return Asked(pipeline, start, stop, params.get("output"), params.get("lookups"))
+    return Asked(pipeline, start or None, stop or None, params.get("output"), params.get("lookups"), late_only)
 
 
 def _text(interval: tuple[datetime, datetime]) -> str:

@@ -1,4 +1,4 @@
-"""Asks the commit log about a pipeline's long run. Called by the operator, and by the trigger on a thread."""
+"""Asks the commit log about a pipeline's long run. Called by the operator, and by the trigger on a thread, which has the reader's password only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from onlyonce.airflow.log.task_environment import database_url
+from onlyonce.airflow.log.task_environment import database_url, reader_url
 from onlyonce.model.run.long_run import LongRun
 
 
@@ -17,7 +17,7 @@ def prepare() -> None:
 
 def look(pipeline: str) -> LongRun | None:
     """The last long run; None before the first. Raises DatabaseAway."""
-    found: LongRun | None = run(lambda conn: _module("commitlog.long_runs").look(conn, pipeline))
+    found: LongRun | None = run(lambda conn: _module("commitlog.long_runs").look(conn, pipeline), reader_url())
     return found
 
 
@@ -27,9 +27,9 @@ def watch(pipeline: str, supervisor: str) -> LongRun | None:
     return found
 
 
-def ask_stop(pipeline: str, supervisor: str) -> bool:
-    """Ask the driver to stop, unless another supervisor watches it by now; whether it was asked."""
-    return bool(run(lambda conn: _module("commitlog.long_runs").ask_stop(conn, pipeline, supervisor)))
+def ask_stop(supervisor: str) -> bool:
+    """Ask the driver that this supervisor watches to stop, unless another one watches it by now; whether it was asked."""
+    return bool(run(lambda conn: _module("commitlog.long_runs").ask_watched_to_stop(conn, supervisor), reader_url()))
 
 
 def at_work(pipeline: str) -> bool:
@@ -38,10 +38,10 @@ def at_work(pipeline: str) -> bool:
     return any(query["at_work"] for query in found if query["pipeline"] == pipeline)
 
 
-def run(work: Callable[[Any], Any]) -> Any:
-    """Something asked of the log, tried again while it is away for a moment. Raises Retryable."""
+def run(work: Callable[[Any], Any], url: str | None = None) -> Any:
+    """Something asked of the log, tried again while it is away for a moment; by default as the writer. Raises Retryable."""
     connect = _module("database.connect")
-    return connect.run(connect.Database(database_url(), "onlyonce-airflow"), work)
+    return connect.run(connect.Database(url or database_url(), "onlyonce-airflow"), work)
 
 
 def _module(name: str) -> Any:

@@ -6,6 +6,7 @@ Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -17,6 +18,7 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 CONNECTION = "onlyonce_db"
+READER_CONNECTION = "onlyonce_db_reader"
 STORE = "onlyonce_store"
 """A connection of the type aws. Without it the variables of the worker hold, or the role of its machine."""
 OF_STORE = {"aws_session_token": "AWS_SESSION_TOKEN", "region_name": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL"}
@@ -80,21 +82,20 @@ def database_variables() -> dict[str, str]:
     Empty when there is no such connection: the job then inherits the variable, or finds the URL in the
     platform's folder. From now on the password is masked in the task's log.
     """
-    found = _connection()
-    if found is None:
-        return {}
+    url = _url_of(CONNECTION)
+    return {} if url is None else {"ONLYONCE_DATABASE_URL": url}
+
+
+def _url_of(connection: str) -> str | None:
+    """Return the URL of a connection, whose password is masked from now on; None if there is no such connection."""
+    try:
+        found: Database = Connection.get(connection)
+    except AirflowNotFoundException:
+        return None
     if found.password:
         mask_secret(found.password)
         mask_secret(quote(found.password, safe=""))
-    return {"ONLYONCE_DATABASE_URL": url_of(found)}
-
-
-def _connection() -> Database | None:
-    try:
-        found: Database = Connection.get(CONNECTION)
-    except AirflowNotFoundException:
-        return None
-    return found
+    return url_of(found)
 
 
 def database_url() -> str:
@@ -103,6 +104,20 @@ def database_url() -> str:
     Raises FileNotFoundError when there is neither the connection nor the variable nor a platform's folder.
     """
     return database_variables().get("ONLYONCE_DATABASE_URL") or settings.database_url()
+
+
+def reader_url() -> str:
+    """Return the URL for what only reads the log in Airflow's own process, so that a triggerer needs no password of the writer. Never log it.
+
+    The reader's by its variable or connection, else the writer's connection, else that of the platform's folder. Raises FileNotFoundError when there
+    is none.
+    """
+    url = settings.given_reader_url() or _url_of(READER_CONNECTION) or _url_of(CONNECTION)
+    if url is not None:
+        return url
+    with suppress(FileNotFoundError):
+        return settings.reader_url()
+    return settings.database_url()
 
 
 def url_of(database: Database) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from onlyonce.airflow.log.asked_windows import Asked, asked_of
-from onlyonce.airflow.log.backfill_log import not_yet, would_recompute
+from onlyonce.airflow.log.backfill_log import first_look, would_recompute
 from onlyonce.airflow.log.task_report import tell
 from onlyonce.airflow.operators.outcome import failed_for_good, refusals_are_final
 from onlyonce.airflow.operators.spark_job import SparkJobOperator
@@ -37,7 +37,7 @@ class BackfillOperator(SparkJobOperator):
             asked = self._asked(context)
             if context["params"].get("dry_run"):
                 return tell(would_recompute(asked, self.declarations), self.log)
-            reason = not_yet(asked, self.declarations)
+            reason = first_look(asked, self.declarations)
         if reason:
             self._wait(asked, reason, float(context["params"]["wait_hours"]))
         super().execute(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 import subprocess
 import time
 from typing import Any
@@ -42,6 +43,8 @@ class StreamOperator(SparkJobOperator):
 
     _looks_as: str | None = None
     """As which supervisor this task looks at a driver that is not its own."""
+
+    _watches_as: str | None = None
 
     def __init__(self, *, workers_outlive_tasks: bool | None = None, **options_of_job: Any) -> None:
         super().__init__(**options_of_job)
@@ -120,7 +123,7 @@ class StreamOperator(SparkJobOperator):
             self.log.warning("The driver ended: %s", error)
 
     def _look_while_alive(self, context: Any) -> None:
-        self._looks_as = _supervisor(context)
+        self._looks_as = self._supervisor(context)
         while True:
             try:
                 known = self._known(context)
@@ -136,7 +139,7 @@ class StreamOperator(SparkJobOperator):
         """As for a drain. A long run that this task only looks at is asked to stop, unless another watches it by now."""
         super().on_kill()
         if self._looks_as:
-            long_run_log.ask_stop(self.pipeline, self._looks_as)
+            long_run_log.ask_stop(self._looks_as)
 
     def _start(self, context: Any) -> None:
         known = self._known(context)
@@ -179,17 +182,18 @@ class StreamOperator(SparkJobOperator):
         raise AirflowException(f"The driver of the long run has not taken its place within {_START_PATIENCE:.0f} s.")
 
     def _wait(self, context: Any, *, ours: bool) -> None:
-        trigger = LongRunEnd(self.pipeline, _supervisor(context))
+        trigger = LongRunEnd(self.pipeline, self._supervisor(context))
         self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
 
+    def _supervisor(self, context: Any) -> str:
+        """The name under which this try of the task watches a long run. Who knows it may ask the driver to stop, so no one can guess it."""
+        if self._watches_as is None:
+            task = context["ti"]
+            self._watches_as = f"{task.dag_id}/{context['run_id']}/{task.try_number}/{secrets.token_hex(16)}"
+        return self._watches_as
+
     def _known(self, context: Any) -> LongRun | None:
-        return long_run_log.watch(self.pipeline, _supervisor(context))
-
-
-def _supervisor(context: Any) -> str:
-    """The name under which this try of the task watches a long run."""
-    task = context["ti"]
-    return f"{task.dag_id}/{context['run_id']}/{task.try_number}"
+        return long_run_log.watch(self.pipeline, self._supervisor(context))
 
 
 def _log_of(name: str) -> Any:

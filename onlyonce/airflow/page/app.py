@@ -93,10 +93,11 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         backfills = ask("backfills", instance=instance, n=FEW, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
         files = ask("waiting_files", instance=instance, n=FEW, **_at(pages.FILES, *pages.FILES.columns))
         parts = _parts(ask, instance, rejects=bool(card.of["rejected"]))
+        withheld = None if ask.sees_records(instance) else search.NOT_PERMITTED
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
         request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills,
-        files=files, **parts,
+        files=files, withheld=withheld, **parts,
     )  # fmt: skip
 
 

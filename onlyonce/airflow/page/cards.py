@@ -1,4 +1,4 @@
-"""Makes what the page shows of a pipeline from the rows of the queries in `sql/page.sql`. Pure."""
+"""Makes what the page shows of a pipeline from the rows of the queries in `sql/statements/page.sql`. Pure."""
 
 from __future__ import annotations
 

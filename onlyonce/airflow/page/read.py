@@ -13,12 +13,11 @@ from sqlalchemy import Connection as Session
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
-from onlyonce.airflow.log.task_environment import CONNECTION, url_of
+from onlyonce.airflow.log.task_environment import CONNECTION, READER_CONNECTION, url_of
 from onlyonce.airflow.page.sight import Row, Sight
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.model.errors import Refused, Retryable
 
-READER_CONNECTION = "onlyonce_db_reader"
 PATIENCE_SECONDS = 20
 """How long the log may take to answer one question: a page that nobody waits for any more must not keep it busy."""
 
@@ -29,7 +28,7 @@ Ask = Callable[..., list[Row]]
 
 @contextmanager
 def log(user: BaseUser) -> Iterator[Sight]:
-    """Yield what a user may see of the log: a function that asks the named queries of `sql/page.sql`, all in one snapshot.
+    """Yield what a user may see of the log: a function that asks the named queries of `sql/statements/page.sql`, all in one snapshot.
 
     Raises Refused when there is no platform yet, Retryable when the log is away or takes too long.
     """

@@ -38,6 +38,7 @@ _PLATFORM = (
     "oo_batch",
     "oo_partition",
     "oo_reason",
+    "oo_place",
 )
 
 

@@ -18,6 +18,8 @@ from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import InvariantBroken, Refused
 
 Row = dict[str, Any]
+WITH_VALUES = ("reasons",)
+"""Queries whose rows may have values of records: a function of the team's writes what a record is rejected for."""
 
 
 class Sight:
@@ -42,8 +44,8 @@ class Sight:
             return [row | {"finding": None} if self._is_foreign(row["where"]) else row for row in rows]
         if query == "pipelines_of_run":
             return [row for row in rows if self._sees_pipeline(row["pipeline"])]
-        scope = _instance(values)
-        return [row for row in rows if self.sees(scope or _instance(row) or _unscoped(query))]
+        scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
+        return [row for row in rows if permitted(scope or _instance(row) or _unscoped(query))]
 
     def sees(self, instance: str) -> bool:
         """Return whether the user may read runs of a DAG that drives this pipeline."""

@@ -60,7 +60,7 @@ class LongRunEnd(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Ask the driver to stop; Airflow calls it when a person has ended the waiting task, and gives it 30 seconds."""
-        await self._on_thread(lambda: long_run_log.ask_stop(self.pipeline, self.supervisor))
+        await self._on_thread(lambda: long_run_log.ask_stop(self.supervisor))
 
     @staticmethod
     async def _on_thread(look: Any) -> LongRun | Any:

@@ -1,7 +1,7 @@
 """The trigger that waits for windows which are still open, by looking at the commit log.
 
 It runs in Airflow's triggerer, beside others on one event loop, so each look at the log is on a thread. It has only names and
-times; the triggerer itself has the database's URL.
+times; the triggerer itself has the reader's URL.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from onlyonce.commitlog import authorities
 from onlyonce.commitlog.authorities import Elsewhere
 from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.sinks import targets
+from onlyonce.database import locks
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import names
@@ -197,6 +198,7 @@ def _forget_instances(connection: Connection, instances: dict[str, int]) -> None
     do(connection, "drop", "forget_released_sets", instances=names)
     do(connection, "drop", "forget_releases", instances=names)
     do(connection, "drop", "forget_long_runs", instances=names)
+    locks.forget(connection, names)
     do(connection, "drop", "forget_chunk_list", instances=names)
     do(connection, "drop", "forget_unacknowledged", instances=names)
     do(connection, "drop", "forget_subscriptions", instances=names)

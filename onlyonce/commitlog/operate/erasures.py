@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import psycopg2
+from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, chunks, packed, range_filters
 from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.operate.removals import Removal
 from onlyonce.commitlog.operate.retention import Settled
+from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.erasing import Condition
@@ -32,7 +35,6 @@ class Erasure:
     spans   the windows that the records were in
     lines   how many lines of input files were found
     ids     the record ids that are to be forgotten too, packed
-    left    what can't be erased, by name
     without_line  how many of the records had no line that was found
     """
 
@@ -41,7 +43,6 @@ class Erasure:
     spans: Spans
     lines: int
     ids: bytes | None = None
-    left: list[str] = field(default_factory=list)
     without_line: int = 0
 
     @property
@@ -63,7 +64,7 @@ def begun(connection: Connection, instance: str, condition: Condition) -> Erasur
             hint="run `onlyonce forget` with that one's condition again, which finishes it; then this one",
         )
     spans = {output: [(start, stop) for start, stop in some] for output, some in row.todo["spans"].items()}
-    return Erasure(row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), list(row.left_alone), row.todo["without_line"])
+    return Erasure(row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), row.todo["without_line"])
 
 
 def begin(
@@ -91,20 +92,15 @@ def begin(
         connection, "erasures", "begin",
         instance=instance, number=number, columns=condition.columns, salt=salt, fingerprint=condition.fingerprint(salt),
         asked_by=by, ids_too=found.ids is not None, todo=json.dumps({"spans": found.spans, "lines": found.lines, "without_line": found.without_line}),
-        ids=found.ids, left_alone=found.left,
+        ids=found.ids,
     )  # fmt: skip
     return replace(found, number=number)
 
 
-def leave(connection: Connection, instance: str, number: int, what: str) -> None:
-    """Name in the receipt what could not be erased."""
-    do(connection, "erasures", "leave", instance=instance, number=number, what=what)
-
-
-def end(connection: Connection, instance: str, erasure: Erasure, version: int) -> None:
-    """All of it is done: the receipt stays, and what was to be done is forgotten."""
+def end(connection: Connection, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
+    """End an erasure: its receipt names what is left, and what was to be done is forgotten."""
     windows = sum(len(some) for some in erasure.spans.values())
-    do(connection, "erasures", "end", instance=instance, number=erasure.number, lines=erasure.lines, windows=windows)
+    do(connection, "erasures", "end", instance=instance, number=erasure.number, lines=erasure.lines, windows=windows, left=left)
     removals.end(connection, instance, erasure.removal, version)
 
 
@@ -144,7 +140,7 @@ def forget_outbox(connection: Connection, row_nos: list[int]) -> int:
 def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
     """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
     # Else a collection that has read the ids would make a filter of them afterwards.
-    ask(connection, "collect", "lock_instance", instance=instance)
+    locks.wait(connection, locks.catalog(instance))
     wanted, forgotten = packed.unpack(ids), 0
     for row in ask(connection, "erasures", "chunks", instance=instance):
         there = packed.unpack(bytes(row.ids))
@@ -170,6 +166,31 @@ def tables(connection: Connection, schema: str) -> list[str]:
 def searched_columns(connection: Connection, schema: str, table: str, asked: list[str]) -> list[str]:
     """The columns of a table that may have strings, and those with the names that are asked for; none if there is no such table."""
     return [row.name for row in ask(connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)]
+
+
+def statistics(connection: Connection, schema: str, table: str) -> list[tuple[str, str]]:
+    """The columns of a table of which the planner keeps values, each with these values."""
+    return [(row.name, row.kept) for row in ask(connection, "erasures", "statistics", schema=schema, table=table)]
+
+
+def statements(connection: Connection) -> list[str]:
+    """The statements of our own role that pg_stat_statements keeps; none where the server has not loaded it."""
+    schemas = ask(connection, "erasures", "statements_schema")
+    if not schemas:
+        return []
+    try:
+        with connection.begin_nested():
+            cursor = connection.connection.cursor()
+            cursor.execute(identifiers.SQL("SELECT query FROM {}").format(identifiers.Identifier(schemas[0].name, "pg_stat_statements")))
+            return [query for (query,) in cursor.fetchall() if query is not None]
+    except psycopg2.Error:
+        return []  # 55000: it must be loaded when the server starts
+
+
+def wal(connection: Connection) -> Any:
+    """How long PostgreSQL keeps its write-ahead log, by its settings."""
+    [row] = ask(connection, "erasures", "wal")
+    return row
 
 
 def rewrite(connection: Connection, table: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from onlyonce.commitlog.outputs import rejections
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.arrays import do_rows
 from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import read_upto, to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
@@ -79,13 +80,18 @@ def reach(connection: Connection, instance: str, output: str) -> Reach:
 
     Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
     closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
+    A new incarnation has the windows that the incarnations before it have written, unless it writes all rows again.
     """
     rows = ask(connection, "backfills", "read_by", instance=instance, output=output)
     if not rows:
         return Reach(-1, Frontier())
-    consumed = read_upto(rows[0].source_to)
-    closing = consumed if rows[0].facts.get("stateless") else read_upto(rows[0].source_from)
-    return Reach(consumed, frontier_at(connection, instance, closing))
+    [row] = rows
+    start = row.start_from or {}
+    before = {} if ANEW in start else start
+    consumed = read_upto(row.source_to)
+    closing = consumed if row.stateless else read_upto(row.source_from)
+    closed_by = max(closing, before.get("closed_by", -1))
+    return Reach(max(consumed, before.get("counted_upto", -1)), frontier_at(connection, instance, closed_by))
 
 
 def frontier_at(connection: Connection, instance: str, version: int) -> Frontier:
@@ -103,7 +109,8 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
     """
 
     def look(conn: Connection) -> tuple[Reach, bool]:
-        removals.refuse_span(conn, instance, root.name, span.start, retaining.reach_back(root.window))
+        kept = removals.kept_from(conn, instance)
+        retaining.refuse_span(root.name, span.start, None if kept is None else kept + retaining.reach_back(root.window))
         found = reach(conn, instance, root.name)
         return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
 
@@ -210,6 +217,20 @@ def done(connection: Connection, instance: str, output: str, span: Span) -> list
     start, stop = span.times
     rows = ask(connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop)
     return [(Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version)) for row in rows]
+
+
+def windows_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
+    """Return the windows of some outputs that start in a span, with what is in them."""
+    start, stop = span.times
+    rows = ask(connection, "backfills", "windows_in", instance=instance, outputs=outputs, window_from=start, window_to=stop)
+    return [dict(row._mapping) for row in rows]
+
+
+def late_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
+    """Return the windows of some outputs that start in a span and have late records that no backfill has included."""
+    start, stop = span.times
+    rows = ask(connection, "backfills", "late_in", instance=instance, outputs=outputs, window_from=start, window_to=stop)
+    return [dict(row._mapping) for row in rows]
 
 
 def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:

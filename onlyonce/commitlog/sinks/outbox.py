@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from onlyonce.commitlog.lineages import check_epoch
-from onlyonce.database.connect import Database, ask, do, run, transaction
-from onlyonce.model.errors import CommitStateUnknown
+from onlyonce.database import locks
+from onlyonce.database.connect import Database, Session, ask, do, run
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
 BYTES_AT_ONCE = 32 << 20
@@ -47,16 +47,12 @@ class Policy:
 
 @contextmanager
 def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
-    """Whether nobody else delivers this output; while inside nobody will."""
-    session, done = Database(database.url, f"onlyonce/{deliverer.name}"), False
+    """Yield whether this deliverer has the lock of its output. No other deliverer gets it before the block ends."""
+    session = Session(Database(database.url, f"onlyonce/{deliverer.name}"))
     try:
-        with transaction(session) as connection:
-            yield bool(ask(connection, "outbox", "alone", deliverer=deliverer.name)[0].ours)
-            done = True
-    except CommitStateUnknown:
-        # The lock's session may have broken: what was done since was under the epoch, so there is nothing to undo.
-        if not done:
-            raise
+        yield session.ask(lambda connection: locks.hold(connection, locks.deliverer(deliverer.name)))
+    finally:
+        session.close()
 
 
 def take_over(database: Database, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:

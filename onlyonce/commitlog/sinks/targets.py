@@ -7,6 +7,7 @@ whether two targets are the same. Errors: Refused for the target of another outp
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -15,11 +16,15 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 
 
-def claim(connection: Connection, instance: str, output: str, place: Place, identity: str) -> datetime | None:
-    """Make a target the output's own, and let go what it had by another declaration. Raises Refused.
+class Made(NamedTuple):
+    """When a run of an output had made its table, and the id of the table; None before the first run, and for a table without an id."""
 
-    Gives when a run of the output had made the table; None before the first.
-    """
+    at: datetime | None
+    table_id: str | None
+
+
+def claim(connection: Connection, instance: str, output: str, place: Place, identity: str) -> Made:
+    """Make a target the output's own, and let go what it had by another declaration. Return what the log says of the table. Raises Refused."""
     do(connection, "targets", "one_at_a_time")
     asked = {"instance": instance, "output": output, "identity": identity}
     if others := ask(connection, "targets", "of_others", **asked):
@@ -32,13 +37,13 @@ def claim(connection: Connection, instance: str, output: str, place: Place, iden
             f"onlyonce drop {other.instance} --output {other.output} --tables",
         )
     do(connection, "targets", "release", **asked)
-    made: datetime | None = ask(connection, "targets", "claim", **asked, place=place.text)[0].made_at
-    return made
+    [found] = ask(connection, "targets", "claim", **asked, place=place.text)
+    return Made(found.made_at, found.table_id)
 
 
-def made(connection: Connection, instance: str, output: str) -> None:
-    """The output's table is there: from now on one that is missing was deleted."""
-    do(connection, "targets", "made", instance=instance, output=output)
+def made(connection: Connection, instance: str, output: str, table_id: str | None) -> None:
+    """Note that the output's table is there: from now on a missing one was deleted, and one of another id was dropped and made again."""
+    do(connection, "targets", "made", instance=instance, output=output, table_id=table_id)
 
 
 def database(connection: Connection) -> str:

@@ -75,7 +75,7 @@ def check(pipeline: Pipeline) -> None:
 
 
 def check_rows(output: Output, types: dict[str, str]) -> None:
-    """Refuse rows without the columns that are declared, or with one that has no order. `types`: column → Spark's type."""
+    """Refuse rows without the columns that are declared, with a key that can't be compared, or with a column that has no order. `types`: column → Spark's type."""
     sink = output.sink
     where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
     for name in (*newest_by(sink), *filter(None, [deletes(sink)])):
@@ -83,6 +83,12 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
             raise Refused(
                 f"{where}: {name!r} is not a column of what {output.made_by} gives", data="nothing was read or written", hint=f"There is: {', '.join(types)}"
             )
+    for name in getattr(sink, "keys", ()):
+        if "map<" in types.get(name, ""):
+            raise Refused(
+                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks compare no maps", data="nothing was read or written",
+                hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
+            )  # fmt: skip
     for name in newest_by(sink):
         if types[name].partition("(")[0] not in ORDERED:
             raise Refused(

@@ -72,6 +72,8 @@ class Output:
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
+        if isinstance(self.sink, FileSink):
+            self.sink.check_length(self.name)
         check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):

@@ -12,6 +12,7 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sources.tables import NAME
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import names
 from onlyonce.model.sinks import shards as model
 from onlyonce.model.storage.folders import check_folder
@@ -51,6 +52,8 @@ class Delta:
         newest.check_sink("Delta", self)
         if self.path and is_url(self.path):
             location(self.path, "Delta: path")
+        else:
+            check_folder("Delta: path", self.path)
 
     def target(self, default: str) -> str:
         """Where the rows go, as text: the same text means the same place. `default` is <pipeline>/<output>."""
@@ -122,7 +125,7 @@ class MySQL:
         newest.check_sink("MySQL", self)
         if not re.fullmatch(r"[^./\\\0]{1,64}", self.table) or self.table != self.table.strip():
             raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 64 characters: the URL names the database")
-        if self.table.lower().startswith("onlyonce_"):
+        if self.table.lower().startswith(("onlyonce_", "oo_")):  # `oo_`: temporary tables of a unit, which would hide it
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
         if "://" in self.connection:
             raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
@@ -212,13 +215,19 @@ class FileSink:
 
     def place(self, target: str, suffix: str) -> str:
         """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
-        folder, mark, options = target.removeprefix("files:").partition("?")
-        return folder + suffix + mark + options
+        return Place(target).of_run(suffix).where
 
     def name(self, output: str, shard: model.Shard) -> str:
         """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
-        extension = self.extension or model.EXTENSIONS[self.format]
-        return model.name(self.naming, self.prefix or output, extension, shard)
+        return model.name(self.naming, self.prefix or output, self._extension, shard)
+
+    def check_length(self, output: str) -> None:
+        """Raise Refused if a file of an output can have a name that is too long."""
+        model.check_length(self.naming, output, self.prefix or output, self._extension)
+
+    @property
+    def _extension(self) -> str:
+        return self.extension or model.EXTENSIONS[self.format]
 
 
 Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent

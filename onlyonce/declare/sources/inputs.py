@@ -38,6 +38,7 @@ class Input:
                 'shop': "'berlin'"}. One that is not named is the source's column of that name, else null. The record id and the event time are
                 columns of the source, of the same type: {'id': 'order_no'}
     aliases     a column of its schema → its name in the source, as of a Pipeline
+    formats     the form of a time, as of a Pipeline
     idle_after  it holds the pipeline's watermark back until nothing has come from it for this long; None: always
     """
 
@@ -45,6 +46,7 @@ class Input:
     schema: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
     idle_after: timedelta | None = None
 
     def __post_init__(self) -> None:
@@ -170,7 +172,7 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
             )
     named = {column: _renamed(where, column, made[column], own, types) for column in (*pipeline.record_id, pipeline.event_time)}
     view = replace(
-        pipeline, source=one.source, sources={}, id_space=None, schema=one.schema or pipeline.schema, aliases=one.aliases,
+        pipeline, source=one.source, sources={}, id_space=None, schema=one.schema or pipeline.schema, aliases=one.aliases, formats=one.formats,
         record_id=tuple(named[column] for column in pipeline.record_id), event_time=named[pipeline.event_time],
     )  # fmt: skip
     salt = "" if pipeline.id_space == SHARED else name

@@ -24,7 +24,7 @@ PARTS_A_BATCH = 1000
 
 @declaration
 class Growing:
-    """A folder of files that are appended to, as logs are, a record a line. Only whole lines are read; the rest waits.
+    """A folder of files that are appended to, as logs are, a record a line. Only whole lines (csv: whole records) are read; the rest waits.
 
     A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the folder: what was
     not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
@@ -33,13 +33,13 @@ class Growing:
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Files that a rotation moves
                         into an object store are read there by Files, as a second source (docs/how-to/object-store.md)
     max_files_a_batch   from how many files one batch reads
-    max_bytes_a_batch   how many bytes one batch reads, up to the end of a line
+    max_bytes_a_batch   how many bytes one batch reads, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
     packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A rotation
                         that packs what was read would be read again
     start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and was last
                         changed before that time) only what is appended later is read. Decided once, by the first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is closed within it
     links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read that the
                         driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and device files
     """

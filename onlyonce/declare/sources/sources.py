@@ -17,6 +17,8 @@ from onlyonce.model.storage.folders import check_inbox
 from onlyonce.model.storage.location import is_url, location
 
 FORMATS = ("json", "csv", "parquet", "avro")
+IN_COLUMNS = ("parquet", "avro", "columns")
+"""The formats whose records come in columns and not in lines."""
 SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")
 MESSAGE_ID = "message_id"
 """The column of a message's own id."""
@@ -36,14 +38,14 @@ class Files:
                         an underscore are left alone. False: such a folder is skipped, and each run and the doctor report it
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
-                        with a comma or quote in double quotes, a quote doubled; nothing between commas is null.
+                        with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas is null.
                         'parquet', 'avro': columns by name. A column whose type does not fit the declared one, or none for
                         the record id or the event time: the file is `invalid` as a file, as is one cut short or damaged
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
     start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the first
                         run, or was last changed before that time, is not read. Decided once, by the first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is closed within it
     links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read that the
                         driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and device files
     """

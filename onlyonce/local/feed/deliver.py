@@ -167,5 +167,5 @@ def _other_content(name: str) -> Refused:
     return Refused(
         f"{name} is in the inbox already, with other content",
         data="it was left as it is: a run may have read that file, and a file is never replaced",
-        hint="repeat the feed with the options of the first time, or name another inbox",
+        hint="repeat the feed with the options of the first time, or declare another inbox (Files(inbox=...))",
     )

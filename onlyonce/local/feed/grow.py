@@ -84,5 +84,5 @@ def _there(path: Path, whole: bytes) -> int:
     raise Refused(
         f"{path.name} is in the inbox already, and holds something else",
         data="nothing was written; what a run may have read is never changed",
-        hint="repeat the feed with the options of the first time, or name another inbox",
+        hint="repeat the feed with the options of the first time, or declare another inbox (Growing(inbox=...))",
     )

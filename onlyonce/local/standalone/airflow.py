@@ -26,6 +26,7 @@ from onlyonce import settings
 from onlyonce.local import processes
 from onlyonce.local.standalone.airflow_environment import airflow_url, environment
 from onlyonce.model.errors import Retryable
+from onlyonce.settings import home_folders
 
 # The log server of scheduler and triggerer serves other machines; here the files are at hand.
 COMMANDS = {
@@ -127,8 +128,7 @@ def _migrate(home: Path, variables: dict[str, str], progress: Progress) -> None:
         text=True,
         check=False,
     )
-    log = home / "logs" / "airflow-migrate.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = home_folders.inside(home, "logs") / "airflow-migrate.log"
     log.write_text(done.stdout + done.stderr)
     if done.returncode:
         raise Retryable(

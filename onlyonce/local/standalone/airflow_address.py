@@ -19,12 +19,13 @@ from onlyonce.model.errors import Refused
 
 @dataclass(frozen=True)
 class Address:
-    """An Airflow: its URL, and a token, or a user with a password. The secrets are never printed."""
+    """An Airflow: its URL, and a token, or a user with a password. The secrets are never printed. `own`: it is the embedded one."""
 
     url: str
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    own: bool = False
 
     @property
     def on_loopback(self) -> bool:
@@ -47,4 +48,4 @@ def of_environment() -> Address:
             data="nothing was changed",
             hint="set ONLYONCE_AIRFLOW_TOKEN, or ONLYONCE_AIRFLOW_USER and ONLYONCE_AIRFLOW_PASSWORD",
         )
-    return Address(own, airflow_environment.USER, airflow_environment.password())
+    return Address(own, airflow_environment.USER, airflow_environment.password(), own=True)

@@ -152,7 +152,9 @@ class AirflowApi:
             raise Retryable(
                 f"Airflow at {self.base_url} does not answer: {error}",
                 data="what was committed is still there",
-                hint="`onlyonce up` starts that of this machine; ONLYONCE_AIRFLOW_URL names another",
+                hint="`onlyonce up` starts it"
+                if self._address.own
+                else f"see that it runs, and that {self.base_url} is its address (ONLYONCE_AIRFLOW_URL)",
             ) from error
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from onlyonce import settings
 from onlyonce.environment import inherited, variable
 from onlyonce.local import secret_files
-from onlyonce.settings import configuration
+from onlyonce.settings import configuration, home_folders
 
 USER = "admin"
 
@@ -53,8 +53,7 @@ def environment() -> dict[str, str]:
     Raises FileNotFoundError when the embedded PostgreSQL was never started.
     """
     home = settings.home()
-    airflow_home = home / "airflow"
-    airflow_home.mkdir(parents=True, exist_ok=True)
+    airflow_home = home_folders.inside(home, "airflow")
     password()
     return {
         **inherited(),

@@ -45,6 +45,8 @@ class Known:
     uncommitted  the buckets of begun receive batches
     begun_with   the floors that begun receive batches were given
     unacknowledged   the buckets in which messages were landed that may be delivered again
+    newest       the bucket of the last arrival, before which those of other batches lie; later ones are of a clock that was wrong, and count once time has come
+                 as far. None: the last bucket
     """
 
     floor: int = 0
@@ -52,6 +54,7 @@ class Known:
     uncommitted: Iterable[int] = field(default_factory=tuple)
     begun_with: Iterable[int] = field(default_factory=tuple)
     unacknowledged: Iterable[int] = field(default_factory=tuple)
+    newest: int | None = None
 
 
 def horizon_buckets(horizon: timedelta) -> int:
@@ -66,7 +69,8 @@ def edge_buckets(horizon: timedelta) -> int:
 
 def floor(known: Known, horizon: int) -> int:
     """The new floor: buckets below it may go. Never below the stored one."""
-    lived = _behind(sorted(set(known.committed), reverse=True), horizon)
+    arrived = {bucket for bucket in known.committed if known.newest is None or bucket <= known.newest}
+    lived = _behind(sorted(arrived, reverse=True), horizon)
     bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
     wanted = known.floor if lived is None else min([lived, *bounds])
     return max(known.floor, wanted)

@@ -23,7 +23,7 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of `sql/doctor.sql`.
+    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of `sql/statements/doctor.sql`.
 
     checkpoints    what is wrong with the checkpoint of a lineage
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
@@ -34,6 +34,7 @@ class Evidence:
     redeclared     lineages whose begun batch began under another declaration than today's
     filters        (instance, chunk, ids) of damaged filters
     temporaries    instance, or a store's prefix → files that a killed process left
+    tables         (pipeline, output) → why its table can't take its rows
     skipped        pipeline → folders below its inbox that no run reads, in words
     """
 
@@ -54,6 +55,7 @@ class Evidence:
     temporaries: Mapping[str, list[str]] = field(default_factory=dict)
     waits: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[tuple[str, str], OnlyonceError] = field(default_factory=dict)
 
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
@@ -63,7 +65,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     resting = {query["lineage"]: query for query in seen.queries if query["instance"] not in at_work}
     first = [*_forgotten(seen, resting), *_lives(seen, resting)]
     blocked = {finding.where for finding in first}
-    later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work), *_skipped(seen)]
+    later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work), *_skipped(seen), *_tables(seen)]
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
@@ -247,6 +249,13 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
             data = "none: nobody reads them; they take room"
             repair = Repair(f"{FIX} --yes", "files", tuple(files), for_good=True)
             yield Finding("stale temporaries", instance, what, data, repair)
+
+
+def _tables(seen: Evidence) -> Iterator[Finding]:
+    """Return the tables that can't take the rows of their outputs as they are now."""
+    data = "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table can take them"
+    for (pipeline, output), error in seen.tables.items():
+        yield Finding("refused table", f"{pipeline}/{output}", error.what, data, Repair(error.hint))
 
 
 def _skipped(seen: Evidence) -> Iterator[Finding]:

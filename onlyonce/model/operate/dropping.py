@@ -55,12 +55,21 @@ class Place:
             return f"{schema}.{names.POSTGRES.table(table)}"
         return names.MYSQL.table(where) if self.kind == "mysql" else where
 
+    def of_run(self, suffix: str) -> Place:
+        """Return the place of a run: the suffix of a bounded run (@1) is in the name of its table or folder, however that is written."""
+        plain, mark, options = self.text.partition("?") if self.kind == "files" else (self.text, "", "")
+        plain = plain.rstrip("/")
+        if self.kind not in ("delta", "files"):
+            return Place(plain + suffix)  # a database's name is cut by `where`
+        name = plain.rsplit("/", 1)[-1].removeprefix(f"{self.kind}:")
+        return Place(plain.removesuffix(name) + names.FOLDER.table(name, suffix) + mark + options)
+
 
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """The places that an instance's outputs have written to, by all declarations that they ran under."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
     ours = [text for text in found if Place(text).kind in TABLES]
-    return list(dict.fromkeys(text + suffix_of(instance) for text in ours))
+    return list(dict.fromkeys(Place(text).of_run(suffix_of(instance)).text for text in ours))
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:

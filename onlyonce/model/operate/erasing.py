@@ -27,6 +27,7 @@ PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\]}}]+))", r
 ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|.)', re.DOTALL)
 ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 BYTE_ORDER_MARK = "\ufeff"
+UTF_16 = ("utf-16-le", "utf-16-be")
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,14 @@ class Condition:
         pairs = list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line)]
         return all(any(name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given) for name, given in pairs) for wanted in self.values)
 
+    def fits_bytes(self, line: bytes, columns: Sequence[str] | None) -> bool:
+        """Return whether a line is meant, as `fits_line`, in whichever encoding it is written."""
+        return any(self.fits_line(one, columns) for one in decodings(line))
+
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
         """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
         JSON object or array, which is compared without its white space."""
-        longest = self.longest.encode()
-        return longest in line or (b'"' if layout == "csv" else b"\\") in line
+        return any(longest in line for longest in encoded(self.longest)) or (b'"' if layout == "csv" else b"\\") in line
 
     @property
     def longest(self) -> str:
@@ -89,6 +93,20 @@ class Condition:
         except Unfit:
             return False
         return str(found) == self.values[name]
+
+
+def decodings(line: bytes) -> list[str]:
+    """Return what a line may say. One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two."""
+    plain = line.decode("utf-8", "replace")
+    if "\0" not in plain and "\ufffd" not in plain:
+        return [plain]
+    halves = [line[start:].decode(code, "replace") for code in UTF_16 for start in (0, 1)] if b"\0" in line else []
+    return [plain, line.decode("latin-1"), *halves]
+
+
+def encoded(value: str) -> set[bytes]:
+    """Return the bytes of a value in each encoding that `decodings` reads."""
+    return {value.encode(code, "ignore") for code in ("utf-8", "latin-1", *UTF_16) if value.isascii() or code != "latin-1" or max(value) < "\u0100"}
 
 
 def _json_pairs(line: str) -> Iterator[tuple[str, str]]:

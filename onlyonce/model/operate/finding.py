@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 By = Literal[
-    "person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop", "finalize", "deliver"
+    "person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop", "finalize", "deliver", "arrivals"
 ]  # fmt: skip
 FIX = "onlyonce doctor --fix"
 
@@ -81,6 +81,15 @@ def wider_permissions(where: str, found: int, allowed: int) -> Finding:
     return Finding(
         "permissions", where, f"its permissions are {found:o}: other users of this machine may enter or read it",
         "none is lost; they may read records, logs and state", Repair(f"chmod {allowed:o} {where}"),
+    )  # fmt: skip
+
+
+def shared_account(where: str, account: str) -> Finding:
+    """The embedded server's data belongs to an account that other services have too."""
+    command = f"onlyonce down && useradd --system postgres && chown --recursive postgres: {where} && onlyonce up"
+    return Finding(
+        "permissions", where, f"it belongs to the account {account}, which other services of this machine may have too",
+        "none is lost; such a service may read and change the database's files", Repair(command),
     )  # fmt: skip
 
 

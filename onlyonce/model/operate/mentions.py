@@ -1,22 +1,29 @@
 """Decide whether a decoded part of a file or table mentions what an erasure means. Pure.
 
 A part is a row (values by column), a string (a line of a log, a payload) or bytes (state of Spark). It mentions a condition if it has all its values.
-In a string a value counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if the column's name is there too.
+A bound of a column may have the beginning of a value only. In a string a value counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if the column's name is there too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
-from onlyonce.model.operate.erasing import Condition, unescaped
+from onlyonce.model.operate.erasing import Condition, decodings, encoded, unescaped
 
 LONG = 4
 ESCAPES = ("\\", "%", "+", '""')
 """A string without any of these has a value as it is."""
+HEXADECIMAL = re.compile("(?:[0-9a-fA-F]{2}){4,}")
+"""How `events` has an invalid line that is not UTF-8."""
+NAME = re.compile(r"[^/\s]+")
+"""A word of a text, or a name in a path."""
+BOUND, BOUND_OF_DELTA = 16, 32
+"""So many characters of a value the bounds of a column have at least: in a manifest of Iceberg, and in the log of Delta."""
 TIMES = 3
 """So often a string is unescaped: JSON in JSON in the URL of an access log."""
 
@@ -40,12 +47,18 @@ class Mentions:
         """Return whether a string has all values in one of its spellings."""
         return any(all(self._in(name, one) for name in self.condition.values) for one in spellings(string))
 
+    def hidden(self, string: str) -> str:
+        """Return a text about places, such as paths, without the values: what a receipt stores must not have them."""
+        for value in self.condition.values.values():
+            string = string.replace(value, "…") if len(value) >= LONG else string
+        return NAME.sub(lambda name: "…" if self.in_string(name[0]) else name[0], string)
+
     def in_bytes(self, content: bytes) -> bool:
-        """Return whether bytes have all values, strings in UTF-8 and numbers in 8 bytes, as rows of Spark have them."""
+        """Return whether bytes have all values, numbers in 8 bytes as rows of Spark have them."""
         return all(any(one in content for one in each) for each in self._encoded)
 
     def _in_columns(self, name: str, row: Mapping[str, Any]) -> bool:
-        if name in row:
+        if row.get(name) is not None:  # an invalid record has no columns, and its line in another one
             return self.condition.is_value(name, row[name])
         if self.condition.kinds[name] != "string":
             return False  # a number that any column may have
@@ -59,12 +72,16 @@ class Mentions:
             return any(self._in_cell(name, one) for one in cell)
         if isinstance(cell, bytes):
             cell = cell.decode("utf-8", "replace")
+            if len(cell) >= BOUND and self.condition.values[name].startswith(cell[:-1]):  # the last character of an upper bound is raised
+                return True
         return isinstance(cell, str) and (cell == self.condition.values[name] or any(self._in(name, one) for one in spellings(cell)))
 
     def _in(self, name: str, string: str) -> bool:
         value = self.condition.values[name]
         if (len(value) < LONG or self.condition.kinds[name] != "string") and name not in string:
             return False
+        if len(value) > BOUND_OF_DELTA and "minValues" in string and value[: BOUND_OF_DELTA - 1] in string:
+            return True
         return value in string and any(_alone(string, value, at) for at in _all(value, string))
 
     @cached_property
@@ -73,7 +90,7 @@ class Mentions:
 
     def _bytes(self, name: str, value: str) -> list[bytes]:
         if self.condition.kinds[name] == "string":
-            return [value.encode()]
+            return [*encoded(value)]
         number = int(value)
         return [number.to_bytes(8, order, signed=True) for order in ("little", "big")] if -(2**63) <= number < 2**63 else []
 
@@ -91,6 +108,8 @@ def spellings(string: str) -> Iterator[str]:
 
 
 def _undone(string: str) -> Iterator[str]:
+    if HEXADECIMAL.fullmatch(string):
+        yield from decodings(bytes.fromhex(string))
     if "\\" in string:
         yield unescaped(string)
     if "%" in string or "+" in string:

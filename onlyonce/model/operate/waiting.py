@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from onlyonce.model.operate.finding import Finding, Repair
+from onlyonce.model.operate.finding import FIX, Finding, Repair
 
 Row = Mapping[str, Any]
 HOUR = timedelta(hours=1).total_seconds()
@@ -50,9 +50,12 @@ def waiting(
 def _ahead(row: Row) -> Finding:
     name = row["instance"]
     what = f"the ingestion time of {name} is {_long(row['ahead_seconds'])} ahead of PostgreSQL's clock: a driver's clock was wrong"
-    data = "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` accepts later event times"
-    command = f"wait; or begin again: put the archived input back, onlyonce drop {name} --tables --yes, then onlyonce run {row['pipeline']}"
-    return Finding("ingestion time ahead", name, what, data, Repair(command))
+    data = (
+        "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` accepts later event times. The repair lets "
+        "what is registered count as arrived now: the ids of these batches stay in the catalog until then; ids that were removed stay removed, and a watermark "
+        "that an accepted event time has moved does not move back"
+    )
+    return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
 
 
 def _lost(row: Row, declared: Collection[str]) -> Finding:

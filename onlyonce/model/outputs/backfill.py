@@ -15,6 +15,9 @@ from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.windows import Fixed, Joined, Micros, Session, Window, micros, own, reach
 
+FIRST, LAST = (micros(time - datetime(1970, 1, 1)) for time in (datetime.min, datetime.max))
+"""The times that Python, PostgreSQL and Delta have."""
+
 
 class OpenWindows(Retryable):
     """An open window is a matter of time: the same backfill passes once the stream has closed it."""
@@ -33,9 +36,17 @@ class Span:
         the windows have several zones."""
         if start.tzinfo is None or stop.tzinfo is None:
             start, stop = (time if time.tzinfo else time.replace(tzinfo=_zone(windows)) for time in (start, stop))
-        if start >= stop:
+        # Python compares two times of one zone by the wall clock, which shows some times twice and skips others.
+        span = cls(_micros(start), _micros(stop))
+        if span.start >= span.stop:
             raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
-        return cls(_micros(start), _micros(stop))
+        if not FIRST <= span.start <= span.stop <= LAST:
+            raise Refused(
+                f"backfill of {start} to {stop}: a time is outside the years 1 to 9999 in UTC",
+                data="nothing was read or written",
+                hint="give the first and the last day that have windows; onlyonce.windows has them",
+            )
+        return span
 
     @property
     def times(self) -> tuple[datetime, datetime]:
@@ -43,7 +54,8 @@ class Span:
         return _time(self.start), _time(self.stop)
 
     def __str__(self) -> str:
-        return "--".join(f"{time:%Y-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
+        # Not %Y: on Linux it has no zeros before a year below 1000.
+        return "--".join(f"{time.year:04}{time:-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
 
     def holds(self, start: Micros) -> bool:
         """Whether a window that starts there is recomputed."""

@@ -21,6 +21,11 @@ def ends_with(failures: Mapping[str, BaseException]) -> BaseException:
     return error
 
 
+def refusal(wrong: Mapping[str, BaseException]) -> BaseException:
+    """Return the error of a check that no output passes: the only one as it is, or the first, which then names the others."""
+    return ends_with(wrong) if len(wrong) > 1 else next(iter(wrong.values()))
+
+
 def for_good(error: BaseException) -> bool:
     """Whether the same output would fail of it again, until a person has acted."""
     return isinstance(error, (Refused, InvariantBroken))

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.names import FOLDER
 
 NAMING = "{prefix}-{window_start}-{window_end}-pane-{pane}-{shard}-of-{shards}.{ext}"
 NEEDED = ("window_start", "window_end", "pane", "shard")
@@ -21,6 +22,7 @@ PANE = "{pane}"
 """Stands in a name until the end of the batch numbers the pane."""
 EXTENSIONS = {"jsonl": "jsonl", "csv": "csv", "text": "txt", "parquet": "parquet", "avro": "avro"}
 MOST = 10_000
+MOST_PANES = 10**9
 NO_WINDOW = "global"
 
 _LITERAL = re.compile(r"[\w.=+/-]*", re.ASCII)
@@ -159,6 +161,19 @@ def check_naming(naming: str, prefix: str | None, extension: str | None) -> None
         )
 
 
+def check_length(naming: str, output: str, prefix: str, extension: str) -> None:
+    """Raise Refused if a file of an output can have a name that is longer than file systems take: its rows would be committed, and never get it."""
+    end = datetime(9999, 12, 31, 23, 59, 59, 999_999)
+    final = name(naming, prefix, extension, Shard(end, end, MOST, MOST)).replace(PANE, str(MOST_PANES))
+    temporary = Temporary(MOST_PANES, MOST_PANES, output, MOST, MOST_PANES, "0" * 32).file(MOST, extension)
+    if long := [part for part in (*final.split("/"), temporary) if FOLDER.size(part) > FOLDER.most]:
+        raise Refused(
+            f"output {output}: a file could have the name {long[0]!r}, which is longer than {FOLDER.most} bytes",
+            data="nothing was written",
+            hint="give the FileSink a shorter prefix or naming, or the output a shorter name",
+        )
+
+
 def name(naming: str, prefix: str, extension: str, shard: Shard) -> str:
     """The final name of a shard, but for its pane."""
     return naming.format(
@@ -176,4 +191,5 @@ def _time(time: datetime | None) -> str:
     if time is None:
         return NO_WINDOW
     fraction = f".{time.microsecond:06}" if time.microsecond else ""
-    return f"{time:%Y%m%dT%H%M%S}{fraction}Z"
+    # Not %Y: on Linux it has no zeros before a year below 1000.
+    return f"{time.year:04}{time:%m%dT%H%M%S}{fraction}Z"

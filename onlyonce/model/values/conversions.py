@@ -7,7 +7,6 @@ A number in JSON arrives as `Number`, with its characters as they are written; a
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 import math
@@ -19,6 +18,7 @@ from decimal import ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
 from typing import Any, NoReturn
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.values import time_formats
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -27,10 +27,16 @@ TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?)?)?"
 )
+BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+"""Python's own strict mode accepts padding behind a whole value."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FURTHEST_ZONE = timedelta(hours=18)
+FIRST_DAY, LAST_DAY = (one.toordinal() - EPOCH.toordinal() for one in (date.min, date.max))
+"""The days that `events` can hold, those of the years 1 to 9999, counted from 1970."""
+LAST_INSTANT = (LAST_DAY + 1) * 86_400_000_000 - 1
+"""The last instant that `events` can hold, in microseconds since 1970."""
 LARGEST_ADJUSTED = 12
 """The exponent of the largest number of seconds since 1970 that has a year: 253,402,300,799."""
+OUT_OF_YEARS = "as a time since 1970 its year is not in 1 to 9999"
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 EXACT_INTEGERS = {"float": 1 << 24, "double": 1 << 53}
 """Up to here each integer has a value of its own in the type."""
@@ -60,7 +66,8 @@ Convert = Callable[[Any, More], Any]
 
 
 def string(value: Any, more: More) -> str:
-    """A string as it is written; a number character for character; true, false; an object or array as JSON without white space."""
+    """A string without its escapes; a number character for character; true, false; an object or array as JSON without white space, in whose strings
+    only those characters are escaped for which JSON demands it."""
     return text(value)
 
 
@@ -109,7 +116,8 @@ def floating(kind: str) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """A number, also within a JSON string, that has no more digits before and behind the point than the type. Nothing is rounded."""
+    """A number, also within a JSON string, that has no more digits before and behind the point than the type; zeros at its end do not count.
+    Nothing is rounded."""
     unit = Decimal(1).scaleb(-scale)
 
     def convert(value: Any, more: More) -> Decimal:
@@ -138,16 +146,12 @@ def day(value: Any, more: More) -> date:
 
 
 def instant(value: Any, more: More) -> datetime:
-    """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or a fraction of a second; then Z, an offset of at most
-    18 hours, or nothing, which is UTC. Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past.
+    """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction of a second; behind a time of
+    day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC. Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past.
     The years are 1 to 9999. A time of day without a date, digits in a string, and the name of a zone are none."""
     if isinstance(value, Number):
         return _of_seconds(value)
-    clock, zone = _clock(value)
-    try:
-        return (clock - (zone or timedelta())).replace(tzinfo=UTC)
-    except OverflowError:
-        raise Unfit("its year is not in 1 to 9999") from None
+    return _in_utc(*_clock(value))
 
 
 def wall_clock(value: Any, more: More) -> datetime:
@@ -159,15 +163,14 @@ def wall_clock(value: Any, more: More) -> datetime:
 
 
 def octets(value: Any, more: More) -> bytes:
-    """In JSON a string in Base64; in CSV the bytes of the value in UTF-8."""
+    """In JSON a string in Base64 with its padding; in CSV the bytes of the value in UTF-8."""
     if isinstance(value, Cell):
         return value.encode()
     if not _is_string(value):
         raise Unfit
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise Unfit("it is no Base64") from None
+    if not BASE64.fullmatch(value):
+        raise Unfit("it is no Base64")
+    return binascii.a2b_base64(value)
 
 
 def array(element: Convert) -> Convert:
@@ -205,8 +208,38 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
     return convert
 
 
+def formatted(kind: str, form: str) -> Convert:
+    """What `formats` of the declaration names for a column, and what the type takes anyway. `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a
+    number, also within a JSON string, is that count since 1970. A pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written,
+    is a time by it, and a number is nothing else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another directive follow
+    or stand before; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
+    own = SCALARS[kind]
+    if form in time_formats.EPOCHS:
+        places = time_formats.EPOCHS[form]
+        return lambda value, more: _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, more)
+    by_pattern = time_formats.reader(form)
+
+    def convert(value: Any, more: More) -> Any:
+        found = by_pattern(value) if isinstance(value, str) else None
+        if found is not None:
+            return _of_clock(kind, found)
+        if isinstance(value, Number):
+            raise Unfit
+        return own(value, more)
+
+    return convert
+
+
+def _of_clock(kind: str, found: time_formats.Time) -> date | datetime:
+    if kind == "date":
+        return found.clock.date()
+    return found.clock if kind == "timestamp_ntz" else _in_utc(found.clock, found.zone)
+
+
 OF_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 """How Spark names some types where it writes a schema as JSON."""
+FORMATTED = "formatted"
+"""The type of a column with a form of its own: `of` is the declared type, `form` what `formats` says."""
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
@@ -223,14 +256,26 @@ def of_type(kind: Any) -> Convert:
         return mapping(of_type(kind["valueType"]))
     elif kind["type"] == "struct":
         return structure({field["name"]: of_type(field["type"]) for field in kind["fields"]})
+    elif kind["type"] == FORMATTED:
+        return formatted(kind["of"], kind["form"])
     _refuse(kind)
 
 
 def of_cell(kind: Any) -> Convert:
     """Return the conversion of a CSV value to a type. Raise Refused for a type that no CSV value can have."""
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) and kind["type"] != FORMATTED:
         _refuse(kind)
     return of_type(kind)
+
+
+def with_forms(name: str, kind: Any, forms: Mapping[str, str]) -> Any:
+    """Return a column's type with the forms that the declaration names for it: by its own name, or for fields within by their path, as `order.paid`."""
+    if isinstance(kind, str):
+        return {"type": FORMATTED, "of": kind, "form": forms[name]} if name in forms else kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [{**one, "type": with_forms(f"{name}.{one['name']}", one["type"], forms)} for one in kind["fields"]]}
+    within = "elementType" if kind["type"] == "array" else "valueType"
+    return {**kind, within: with_forms(name, kind[within], forms)}
 
 
 def text(value: Any) -> str:
@@ -276,21 +321,30 @@ def _clock(value: Any) -> tuple[datetime, timedelta | None]:
         return clock, timedelta()
     if not sign:
         return clock, None
-    zone = timedelta(hours=int(hours), minutes=int(minutes or 0))
-    if zone > FURTHEST_ZONE or int(minutes or 0) > 59:
+    zone = time_formats.zone(sign, hours, minutes)
+    if zone is None:
         raise Unfit("there is no such time zone")
-    return clock, -zone if sign == "-" else zone
+    return clock, zone
 
 
-def _of_seconds(value: Number) -> datetime:
-    exact = _decimal(value)
-    if exact and exact.adjusted() >= LARGEST_ADJUSTED:
-        raise Unfit("as seconds since 1970 its year is not in 1 to 9999")
-    cut = Context(prec=len(value) + 30, rounding=ROUND_FLOOR).quantize(exact if exact else Decimal(0), Decimal("1e-6"))
+def _in_utc(clock: datetime, zone: timedelta | None) -> datetime:
     try:
-        return EPOCH + timedelta(microseconds=int(cut.scaleb(6)))
+        return (clock - (zone or timedelta())).replace(tzinfo=UTC)
     except OverflowError:
-        raise Unfit("as seconds since 1970 its year is not in 1 to 9999") from None
+        raise Unfit("its year is not in 1 to 9999") from None
+
+
+def _of_seconds(value: str, places: int = 0) -> datetime:
+    """Return the instant of a number since 1970 of which so many digits are behind the second."""
+    exact = _decimal(value)
+    if exact and exact.adjusted() - places >= LARGEST_ADJUSTED:
+        raise Unfit(OUT_OF_YEARS)
+    microsecond = Decimal((0, (1,), places - 6))  # to scale the number first would make one of a tiny exponent zero
+    cut = Context(prec=len(value) + 30, rounding=ROUND_FLOOR).quantize(exact if exact else Decimal(0), microsecond)
+    try:
+        return EPOCH + timedelta(microseconds=int(cut.scaleb(6 - places)))
+    except OverflowError:
+        raise Unfit(OUT_OF_YEARS) from None
 
 
 def _decimal(value: str) -> Decimal:

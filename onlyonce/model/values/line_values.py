@@ -22,13 +22,17 @@ SHALLOW = 100
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 SURROGATE = re.compile("[\ud800-\udfff]")
-FIELD = re.compile(r'"((?:[^"]|"")*+)"(,|\Z)|([^",]*+)(,|\Z)')
+QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
+"""A field of CSV. One without quotes has no quote, comma, carriage return or line feed within."""
+FIELD = re.compile(rf"({QUOTED})(,|\Z)|({BARE})(,|\Z)")
 NO_OBJECT = "the line is no JSON object of the declared types"
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
 NOT_UTF8 = "the line is not UTF-8"
 """How the reason begins of a line that `events` has in hexadecimal."""
+MISPLACED = "a quote is within a value, other characters follow a quoted value, or a line feed or a carriage return is outside of quotes"
+OPEN = "a quote is open at the end of the line, and no later line closes it as RFC 4180 says within max_record_bytes"
 HALF = "half of a surrogate pair, which is no character"
 
 
@@ -75,7 +79,8 @@ def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
 
     def read(line: str) -> Row:
         try:
-            cells = csv_cells(line)
+            cells = _cells(line)
+            _check_nul(cells, columns)
             if len(cells) != len(columns):
                 raise Invalid(f"the line has not the {len(columns)} columns that are declared")
             return Row(_converted(columns, [_given(*one) for one in zip(cells, columns, strict=True)], []))
@@ -114,42 +119,67 @@ def decoded(line: str) -> dict[str, Any]:
 
 
 def csv_cells(line: str) -> list[Cell | None]:
-    """Return the values of a line by RFC 4180; an empty one without quotes is None. Raise Invalid."""
+    """Return the values of a record by RFC 4180; an empty one without quotes is None. Raise Invalid."""
+    if "\0" in line:
+        raise Invalid(NUL)
+    return _cells(line)
+
+
+def _check_nul(cells: Sequence[Cell | None], columns: Sequence[Column]) -> None:
+    wrong = next((at for at, cell in enumerate(cells) if cell and "\0" in cell), None)
+    if wrong is not None:
+        raise Invalid(with_nul(columns[wrong].name if wrong < len(columns) else f"number {wrong + 1}", str(cells[wrong])))
+
+
+def with_nul(column: str, value: str) -> str:
+    """Return the reason for a column whose value has the NUL character."""
+    return f"{NUL}; column {shown(column)}: {shown(value)}"
+
+
+def _cells(line: str) -> list[Cell | None]:
     line = line.removesuffix("\n").removesuffix("\r")
     if not line.strip(" "):
         raise Invalid(BLANK)
-    if "\0" in line:
-        raise Invalid(NUL)
-    if '"' not in line:
+    if not any(one in line for one in '"\r\n'):
         return [Cell(one) if one else None for one in line.split(",")]
     found, at, after = list[Cell | None](), 0, ","
     while after:
         field = FIELD.match(line, at)
         if field is None:
             even = line.count('"') % 2 == 0
-            raise Invalid(
-                "a quote is within a value, or other characters follow a quoted value"
-                if even
-                else "a quote is open at the end of the line; a record is one line"
-            )
+            raise Invalid(MISPLACED if even else OPEN)
         quoted, behind, plain, after = field.groups()
         after = behind if quoted is not None else after
-        found.append(Cell(quoted.replace('""', '"')) if quoted is not None else Cell(plain) if plain else None)
+        found.append(Cell(quoted[1:-1].replace('""', '"')) if quoted is not None else Cell(plain) if plain else None)
         at = field.end()
     return found
 
 
+def is_utf8(content: bytes) -> bool:
+    """Return whether some bytes are UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def shown(value: str) -> str:
     """Return the first characters of a value, none of which harms a terminal or PostgreSQL."""
-    short = CONTROL.sub("\ufffd", SURROGATE.sub("\ufffd", value[:SHOWN]))
+    short = printable(value[:SHOWN])
     return f"{short}…" if len(value) > SHOWN else short
 
 
+def printable(text: str) -> str:
+    """Return a text with its control characters written out, such as \\x1b."""
+    return CONTROL.sub(lambda one: f"\\x{ord(one[0]):02x}", SURROGATE.sub("\ufffd", text))
+
+
 def _given(cell: Cell | None, column: Column) -> Cell | None:
-    """Return a CSV value as its type takes it. The empty string, and spaces around a value, belong to strings only."""
+    """Return a CSV value as its type takes it. The empty string, and spaces around a value, belong to strings and bytes only."""
     if cell is None or column.kind in ("string", "binary"):
         return cell
-    return Cell(cell.strip(" ")) if cell else None
+    return Cell(cell.strip(" ")) or None
 
 
 def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> list[Any]:
@@ -179,13 +209,14 @@ def _no_number(name: str) -> Any:
 DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=_no_number)
 
 
-def check_strings(found: Any) -> None:
+def check_strings(found: Mapping[str, Any]) -> None:
     """Raise Invalid if a string within holds what PostgreSQL or UTF-8 can't store. An escape must have written it."""
-    for each in _strings(found):
-        if "\0" in each:
-            raise Invalid(NUL)
-        if SURROGATE.search(each):
-            raise Invalid(f"a string has {HALF}")
+    for name, value in found.items():
+        for each in (name, *_strings(value)):
+            if "\0" in each:
+                raise Invalid(with_nul(name, each))
+            if SURROGATE.search(each):
+                raise Invalid(f"a string has {HALF}; column {shown(name)}: {shown(each)}")
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Old batches of outputs go from the log, as the pipeline's `keep_log` asks. Protocol step 22.
 
-A batch goes when nothing asks for it by itself any more (`sql/keep_log.sql`). Its counts are in the sums of its life, and what it met of each window is added up by window, so
+A batch goes when nothing asks for it by itself any more (`sql/statements/keep_log.sql`). Its counts are in the sums of its life, and what it met of each window is added up by window, so
 totals and windows have the same numbers as before.
 
 Who calls it: `maintain`; `plan` asks what it would take. No errors of its own. Not promised: that all old batches go. What holds one is left for the next time.

@@ -8,26 +8,32 @@
 | a snapshot of RocksDB                            | zip                  | each file of it                                  |
 | a table of RocksDB                               | its footer           | an entry                                         |
 | gzip, bzip2, Zstandard                           | their first bytes    | what is in it, decoded again                     |
-| Delta's log, JSON, CSV, logs, and any other text | UTF-8                | a line, with JSON's, CSV's and a URL's escapes undone |
+| Delta's log, JSON, CSV, logs, and any other text | UTF-8, UTF-16, Latin-1 | a line, or a record of CSV, with JSON's, CSV's and a URL's escapes undone |
 | anything else                                    |                      | the bytes                                        |
 
-Errors: NotDecoded for a format that no decoder reads. A damaged file is searched as bytes. No file is changed.
+Errors: NotDecoded for a format that no decoder reads, and for a compressed file that is damaged. No file is changed.
 """
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from onlyonce.model import record_size
+from onlyonce.model.operate.erasing import decodings, encoded
 from onlyonce.model.operate.mentions import ESCAPES, LONG, Mentions
+from onlyonce.model.values import line_values
+from onlyonce.sources.files import record_ends
 from onlyonce.storage import state_tables
 from onlyonce.storage.state_tables import NotDecoded
 
@@ -40,13 +46,16 @@ Decoder = Callable[[bytes, Mentions], int]
 
 
 def count(content: bytes, mentions: Mentions) -> int:
-    """Return how many parts mention the condition. Raise NotDecoded for a format that no decoder reads."""
-    decoder = next((decoder for begins, decoder in FORMATS if content.startswith(begins)), None)
+    """Return how many parts mention the condition. Raise NotDecoded for a format that no decoder reads, and for damage."""
+    form, decoder = next(((form, decoder) for begins, form, decoder in FORMATS if content.startswith(begins)), ("", None))
     decoder = decoder or (_state_table if state_tables.is_table(content) else _text)
     try:
         return decoder(content, mentions)
     except DAMAGE:
-        return _opaque(content, mentions)
+        found = _text(content, mentions) or _opaque(content, mentions)
+        if form and not found and not line_values.is_utf8(content):
+            raise NotDecoded(f"damaged {form}") from None
+        return found
 
 
 def _parquet(content: bytes, mentions: Mentions) -> int:
@@ -63,6 +72,8 @@ def _possible(part: pa.RecordBatch, mentions: Mentions) -> pa.RecordBatch:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             for sought in (value, *ESCAPES):
                 either = pc.or_(either, pc.fill_null(pc.match_substring(column, sought), False))
+            for bytes_of in encoded(value):
+                either = pc.or_(either, pc.fill_null(pc.match_substring(column, bytes_of.hex(), ignore_case=True), False))
         elif not (pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)):
             return part
     return part.filter(either)
@@ -104,14 +115,18 @@ def _zstandard(content: bytes, mentions: Mentions) -> int:
 
 
 def _text(content: bytes, mentions: Mentions) -> int:
-    try:
-        string = content.decode()
-    except UnicodeDecodeError:
-        lines = sum(mentions.in_string(line.decode("utf-8", "replace")) for line in content.split(b"\n"))
-        return lines or _opaque(content, mentions)
-    if "\0" in string:
+    string = content
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            string = content.decode("utf-16").encode()
+    is_text = line_values.is_utf8(string)
+    if is_text and b"\0" in string:
         return _opaque(content, mentions)
-    return sum(mentions.in_string(line) for line in string.split("\n"))
+    # A line of any other text is a record by the rule of CSV too.
+    each = (one for _, one in record_ends.records(io.BytesIO(string), record_size.DEFAULT))
+    if is_text:
+        return sum(mentions.in_string(one.decode()) for one in each)
+    return sum(any(map(mentions.in_string, decodings(one))) for one in each) or _opaque(content, mentions)
 
 
 def _opaque(content: bytes, mentions: Mentions) -> int:
@@ -126,9 +141,9 @@ def _unread(name: str) -> Decoder:
     return decoder
 
 
-FORMATS: tuple[tuple[bytes, Decoder], ...] = (
-    (b"PAR1", _parquet), (b"Obj\x01", _avro), (LZ4_BLOCK, _lz4_blocks), (b"PK\x03\x04", _zip), (b"\x28\xb5\x2f\xfd", _zstandard),
-    (b"\x1f\x8b", lambda content, mentions: count(gzip.decompress(content), mentions)),
-    (b"BZh", lambda content, mentions: count(bz2.decompress(content), mentions)),
-    (b"\x04\x22\x4d\x18", _unread("an LZ4 frame")), (b"\x82SNAPPY\0", _unread("Snappy")), (b"ZV\x01", _unread("LZF")), (b"ORC", _unread("ORC")),
+FORMATS: tuple[tuple[bytes, str, Decoder], ...] = (
+    (b"PAR1", "Parquet", _parquet), (b"Obj\x01", "Avro", _avro), (LZ4_BLOCK, "LZ4", _lz4_blocks), (b"PK\x03\x04", "zip", _zip),
+    (b"\x28\xb5\x2f\xfd", "Zstandard", _zstandard), (b"\x1f\x8b", "gzip", lambda content, mentions: count(gzip.decompress(content), mentions)),
+    (b"BZh", "bzip2", lambda content, mentions: count(bz2.decompress(content), mentions)),
+    (b"\x04\x22\x4d\x18", "", _unread("an LZ4 frame")), (b"\x82SNAPPY\0", "", _unread("Snappy")), (b"ZV\x01", "", _unread("LZF")), (b"ORC", "", _unread("ORC")),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Entry point: forget the records of which some columns have given values, for good. Protocol step 21.
 
 They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed windows that they were in are computed again. What can't be
-erased is told by name. A receipt stays in the log: when, by whom, how many, by which columns; never the values. The record ids stay in the
+erased is named. A receipt stays in the log: when, by whom, how many, by which columns; never the values. The record ids stay in the
 catalog as hashes, so a re-delivery is a duplicate, unless --ids asks to forget them too.
 
 Who calls it: `onlyonce forget`. The same command finishes what a killed one has begun. Errors: Refused for a condition, or while a driver is at work;
@@ -36,23 +36,34 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexpected
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.operate.left import Left
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
-from onlyonce.operate.erase import in_use, input_files, input_objects, leftovers, records, search, stored_rows, windows
+from onlyonce.operate.erase import (
+    in_use,
+    input_files,
+    input_objects,
+    leftovers,
+    records,
+    search,
+    stored_rows,
+    unsearched,
+    windows,
+)
 from onlyonce.operate.erase.in_use import Found
 from onlyonce.operate.erase.search import Place
 from onlyonce.storage import delta, stores
 
-WITHOUT_LINE = "their lines are in files that were deleted, moved or compressed; look for them there"
-OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
 REWRITTEN = ("outbox", "rejected")
 """The tables of the platform from which an erasure deletes rows."""
 WITHOUT = "records without a line"
 FAILED = "outputs not computed again"
 """Facts of the report. If one of them is not 0, the exit code is 1."""
+LEFT = "what is left"
+"""The table of the report that names each place which still has values, or may have them."""
 
 
 def main(argv: list[str]) -> Report:
@@ -69,29 +80,30 @@ def main(argv: list[str]) -> Report:
     if begun is None:
         in_use.refuse(database, pipeline, found)
         leftovers.refuse(database, pipeline, mentions)
-        todo = run(database, lambda conn: _meant(conn, pipeline, condition, found, ids=asked.ids))
-        places = search.everything(database, pipeline, mentions)
-        if not (asked.yes and not asked.dry_run) or not (_any(found) or places):
-            return _outlook(pipeline, condition, found, todo, places)
+        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
+        erases = asked.yes and not asked.dry_run
+        # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be left.
+        places = [] if erases and _any(found) else search.everything(database, pipeline, mentions)
+        if not erases or not (_any(found) or places):
+            stays = [*unsearched.of(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)]
+            return _outlook(pipeline, condition, found, todo, places, stays)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
         begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
     passing("forget-after-begin")
     failed, left = _erase(database, pipeline, condition, begun, found, asked)
-    return _receipt(database, pipeline, condition, replace(begun, left=[*left, *begun.left]), asked.run_id, failed)
+    return _receipt(database, pipeline, condition, begun, asked.run_id, failed, left)
 
 
-def _begin(
-    connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
-) -> Erasure:
+def _begin(connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool) -> Erasure:
     """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, condition, found, ids=ids))
+    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids))
     rejections.forget_ids(connection, pipeline.name, found.records.ids)
     return begun
 
 
 def _erase(
     database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, found: Found, asked: Namespace
-) -> tuple[list[Failed], list[str]]:
+) -> tuple[list[Failed], list[Left]]:
     """Erase, and return the outputs that could not be computed again, and what is left. Each step finds by itself what is left of it, so it may be killed and run again."""
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
@@ -120,12 +132,15 @@ def _erase(
     stored_rows.rewrite(database, REWRITTEN)
     passing("forget-after-leftovers")
     places = search.everything(database, pipeline, mentions)
-    left = [*(one.left(pipeline) for one in failed), *(place.left(pipeline) for place in places)]
-    for what in left:
-        run(database, lambda conn: erasures.leave(conn, instance, erasure.number, what))  # noqa: B023
+    kept = _counted(database, pipeline, erasure)["kept"]
+    replaced = {output: spans for output, spans in erasure.spans.items() if output not in {one.output for one in failed}}
+    others = unsearched.of(database, pipeline, condition, replace(erasure, spans=replaced), kept, asked.master)
+    left = [*(place.left() for place in places), *(one.left(pipeline) for one in failed), *others]
     passing("forget-before-end")
     version = delta.latest(path)
-    run(database, lambda conn: erasures.end(conn, instance, erasure, version))
+    # The receipt shows whole paths to the person who erases, and stores them without the values.
+    stored = [mentions.hidden(one.line()) for one in left]
+    run(database, lambda conn: erasures.end(conn, instance, erasure, version, stored))
     return failed, left
 
 
@@ -138,15 +153,11 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
     )
 
 
-def _meant(connection: Connection, pipeline: Pipeline, condition: Condition, found: Found, *, ids: bool) -> Erasure:
+def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
     upto = windows.upto(connection, pipeline, found.records)
     spans = windows.again(connection, pipeline, found.records.times)
-    others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
-    left = [*windows.left(pipeline), *input_files.left(pipeline, condition), *input_objects.left(found.objects), *others, OTHERS]
     missing = found.records_without_line if input_files.in_folders(pipeline) else 0
-    if missing:
-        left.insert(0, f"{missing} of the records have no line that was found in the input files: {WITHOUT_LINE}")
-    return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, left, missing)
+    return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, missing)
 
 
 def _packed(ids: list[tuple[int, int]]) -> bytes:
@@ -167,12 +178,13 @@ class Failed:
     span: Span
     error: OnlyonceError
 
-    def left(self, pipeline: Pipeline) -> str:
+    def left(self, pipeline: Pipeline) -> Left:
         """Return what the receipt says: where the records' results still are, and how to go on."""
         start, stop = (f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for time in self.span.times)
-        return (
-            f"output {self.output} ({target(pipeline, pipeline.output(self.output))}): its windows could not be computed again ({type(self.error).__name__}), so rows "
-            f"that were made of these records stay. Repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to {stop}"
+        return Left(
+            f"output {self.output} ({target(pipeline, pipeline.output(self.output))})",
+            f"not computed again: it failed ({type(self.error).__name__}), so rows that were made of these records stay",
+            f"repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to {stop}",
         )
 
 
@@ -210,8 +222,8 @@ def _events(pipeline: Pipeline) -> Location:
     return settings.data_location(pipeline.name) / "events"
 
 
-def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place]) -> Report:
-    """What would be done."""
+def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place], stays: list[Left]) -> Report:
+    """Return what would be done."""
     facts = {
         "pipeline": pipeline.name, "by columns": ", ".join(condition.columns),
         **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")}, "lines of input files": found.lines,
@@ -219,14 +231,13 @@ def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasu
     }  # fmt: skip
     what = "would be forgotten (add --yes)" if _any(found) or places else "to forget: there are none"
     where = {"places with these values": [{"place": place.at, "parts": place.parts, "format": place.unread} for place in places]} if places else {}
-    return Report(f"{pipeline.name}: records {what}", "dry run", facts, where | _stays(todo))
+    return Report(f"{pipeline.name}: records {what}", "dry run", facts, {**where, LEFT: [one.row() for one in stays]})
 
 
 def _receipt(
-    database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str, failed: list[Failed]
+    database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str, failed: list[Failed], left: list[Left]
 ) -> Report:
-    """What the log says that was done, and what came meanwhile."""
-    [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=done.number))
+    """Return what the log says that was done, what is left, and what came meanwhile."""
     warnings = [f"output {one.output} could not be computed again: {one.error.what}" for one in failed]
     if _any(_look(database, pipeline, condition)):
         warnings.append(
@@ -235,10 +246,15 @@ def _receipt(
     return Report(
         f"{pipeline.name}: records forgotten",
         run_id,
-        {"pipeline": pipeline.name, **row, WITHOUT: done.without_line, FAILED: len(failed), **_ids(done)},
-        _stays(done),
+        {"pipeline": pipeline.name, **_counted(database, pipeline, done), WITHOUT: done.without_line, FAILED: len(failed), **_ids(done)},
+        {LEFT: [one.row() for one in left]},
         warnings,
     )
+
+
+def _counted(database: Database, pipeline: Pipeline, erasure: Erasure) -> dict[str, Any]:
+    [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=erasure.number))
+    return dict(row)
 
 
 def _ids(erasure: Erasure) -> dict[str, str]:
@@ -247,10 +263,6 @@ def _ids(erasure: Erasure) -> dict[str, str]:
         if erasure.ids is None
         else "forgotten too: a re-delivery is new"
     }
-
-
-def _stays(erasure: Erasure) -> dict[str, list[dict[str, Any]]]:
-    return {"stays, and is not in our reach": [{"what": one} for one in erasure.left]}
 
 
 def cli() -> None:

@@ -1,9 +1,9 @@
-"""Lines of input files are blanked: each is as long as before, so files keep their size, their time and the places of all other lines.
+"""Records of input files are blanked: each is as long as before, so files keep their size, their time and the places of all other records.
 
-So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps its id. A line that is blanked is `invalid` to a later
-bounded run over all input. A file is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
+So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps its id. A record that is blanked is `invalid` to a later
+bounded run over all input. Of CSV the quotes stay, and line feeds within become spaces: without its quotes, a stray quote of another record could be closed by a later one. A file is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
 
-Who calls it: `forget`. Errors: OSError. Not promised: files that are packed, that grow, or have columns (Parquet, Avro); they are named instead.
+Who calls it: `forget`. Errors: OSError. Files that are compressed, that grow, or have columns (Parquet, Avro) stay, and the search at the end names them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipel
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
-from onlyonce.model.storage.location import Location, Url
+from onlyonce.model.operate.left import NOT_SEARCHED, Left
+from onlyonce.model.storage.location import Location
 from onlyonce.operate.erase import source_conditions
-from onlyonce.sources.files import folders, packing
+from onlyonce.sources import discovery
+from onlyonce.sources.files import folders, packing, record_ends
 from onlyonce.storage import durable
 
 MARK = "forget"
+SPACES = b" " * 256
+SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
+"""What takes the place of each byte."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A file with lines that are meant: the bytes [first, until) of each."""
+    """A file with records that are meant: the bytes [first, until) of each. `with_quotes`: their quotes stay."""
 
     path: Path
     places: list[tuple[int, int]]
     source: str = ""
+    with_quotes: bool = False
 
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
@@ -48,23 +54,24 @@ def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
         for path in _files(source):
             if not _packed(path):
                 with path.open("rb") as file:
-                    found.append(Lines(path, places(file, asked, csv_columns(source)), source.part.name if source.part else ""))
+                    meant = places(file, asked, csv_columns(source), discovery.quoted_within(source))
+                    found.append(Lines(path, meant, source.part.name if source.part else "", source.source.format == "csv"))
     return [one for one in found if one.places]
 
 
 def csv_columns(source: Pipeline) -> list[str] | None:
-    """Return the columns of lines of CSV; None for JSON, whose lines name them."""
+    """Return the columns of records of CSV; None for JSON, whose lines name them."""
     return source.columns() if source.source.format == "csv" else None
 
 
 def blank(lines: Lines) -> None:
-    """Put spaces in the place of these lines."""
+    """Put spaces in the place of these records."""
     for left in lines.path.parent.glob(f".{lines.path.name}.{MARK}-*"):
         left.unlink(missing_ok=True)  # of a killed attempt
     before = lines.path.stat()
     content = bytearray(lines.path.read_bytes())
     for first, until in lines.places:
-        content[first:until] = b" " * (until - first)
+        content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
     new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
     # Of mode 600 from its first byte on: a kill may leave it.
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -79,38 +86,18 @@ def blank(lines: Lines) -> None:
     durable.sync(lines.path.parent)
 
 
-def left(pipeline: Pipeline, condition: Condition) -> list[str]:
-    """What of the input is not looked into, by name."""
-    asked = [*source_conditions.of(pipeline, condition)]
-    computed = [
-        f"input of the source {one.source.part.name}: {one.computed} is computed there, so no line of it is searched: delete those with such records"
-        for one in asked if one.computed and one.source.part
-    ]  # fmt: skip
-    return [*computed, *(what for one in asked if one.condition for what in _left(one.source))]
-
-
-def _left(pipeline: Pipeline) -> list[str]:
-    if isinstance(pipeline.source, Kafka):
-        return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
-    if isinstance(pipeline.source, DeltaSource):
-        return [f"rows of the table {pipeline.source.where}: delete them there"]
-    if isinstance(pipeline.source, Custom):
-        return ["what the reader of the source reads from"]
-    inbox = inbox_of(pipeline)
-    others = [f"what pipeline {name} has of the same inbox: onlyonce forget {name}" for name in sharing(pipeline)]
-    if not plain(pipeline):
-        files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
-        return [f"{files}: delete those with such records", *others]
-    packed = sum(_packed(path) for path in _files(pipeline))
-    links = sum(path.is_symlink() for path in _there(pipeline)) if isinstance(inbox, Path) else 0
-    told = {"packed input file(s)": packed, "link(s)": links}
-    archive = settings.archive()
-    stored = [f"objects below {archive / pipeline.name}: delete those with such records"] if isinstance(archive, Url) else []
-    return [
-        f"{count} {what} in {inbox} or the archive: delete those with such records"
-        for what, count in told.items()
-        if count
-    ] + stored + others
+def left(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
+    """Yield what of the input the search at the end does not read. It reads all files and objects of an inbox and of the archive."""
+    for source, _, computed in source_conditions.of(pipeline, condition):
+        if computed and source.part:
+            why = f"{NOT_SEARCHED} by {computed}, which is computed from other columns"
+            yield Left(f"input of the source {source.part.name}", why, "delete the lines of these records")
+        if isinstance(source.source, DeltaSource):
+            yield Left(f"rows of the table {source.source.where}", NOT_SEARCHED, "delete them there, then VACUUM: its change data and old versions have them until then")
+        if isinstance(source.source, Custom):
+            yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
+    for name in sharing(pipeline):
+        yield Left(f"data of the pipeline {name}, which reads the same inbox", NOT_SEARCHED, f"onlyonce forget {name}")
 
 
 def sharing(pipeline: Pipeline) -> list[str]:
@@ -151,14 +138,13 @@ def _there(pipeline: Pipeline) -> list[Path]:
     return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
 
 
-def places(content: IO[bytes], condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
-    """The bytes [first, until) of the lines that are meant."""
+def places(content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None) -> list[tuple[int, int]]:
+    """The bytes [first, until) of the records that are meant."""
     layout = None if columns is None else "csv"
-    found, at = [], 0
-    for line in content:
-        ended = line.removesuffix(b"\n").removesuffix(b"\r")
+    found = []
+    for at, record in record_ends.records(content, quoted_within):
+        ended = record.removesuffix(b"\n").removesuffix(b"\r")
         # Most lines have neither the value nor an escape, and need no parser.
-        if condition.may_be_in(ended, layout) and condition.fits_line(ended.decode("utf-8", "replace"), columns):
+        if condition.may_be_in(ended, layout) and condition.fits_bytes(ended, columns):
             found.append((at, at + len(ended)))
-        at += len(line)
     return found

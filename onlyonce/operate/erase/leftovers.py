@@ -5,6 +5,7 @@
 | Spark's state of an output              | a new incarnation begins, which reads `events` without the records; checkpoints of closed ones are deleted |
 | Delta tables of outputs, and `events`   | VACUUM of all old versions of outputs at once; least and largest values go from the log               |
 | temporaries of a FileSink (`.pending`)  | deleted, unless an attempt may still commit them                                                      |
+| files of killed writers (`.partial`)    | deleted                                                                                               |
 | logs in the home                        | the line is overwritten with spaces                                                                   |
 | folders of drivers that are gone, kept samples | deleted                                                                                        |
 
@@ -18,20 +19,17 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
-from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, target
+from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.sinks.shards import may_go, read_temporary
 from onlyonce.model.storage.location import Location
 from onlyonce.operate.erase import search
 from onlyonce.run import from_start, lineage
-from onlyonce.sinks.files.local_store import PENDING, LocalStore
-from onlyonce.sinks.files.stores import store_of
+from onlyonce.sinks import stored_targets
+from onlyonce.sinks.stored import file_at
 from onlyonce.spark import temporary
-from onlyonce.storage import log_entries, opening, stores, table_statistics
-from onlyonce.storage.beside import beside
+from onlyonce.storage import stores, table_statistics
 
 LOGS = ("logs", "airflow")
 """Folders of the home with logs: ours, and those of the Airflow that we start."""
@@ -50,10 +48,13 @@ def remove(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
         lineage.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
     passing("forget-after-state")
     _closed_checkpoints(database, pipeline, mentions)
-    for table in _tables(pipeline):
-        _old_versions(table, mentions)
-    _bounds(settings.data_location(pipeline.name) / "events", mentions)
-    _temporaries(database, pipeline, mentions)
+    for output in pipeline.outputs:
+        stored_targets.of(database, pipeline, output).clean(mentions, lambda file: search.of_file(file, mentions) is not None)
+    table_statistics.remove(settings.data_location(pipeline.name) / "events", lambda at: _mentions(at, mentions))
+    for root in search.own(pipeline):
+        for at in stores.of(root).unfinished(root):
+            if isinstance(at, Path) and at.is_file() and _mentions(at, mentions):
+                at.unlink()
     temporary.sweep()
     for at in _mentioned(settings.home() / SAMPLES, mentions):
         stores.of(at).delete(at)
@@ -95,40 +96,6 @@ def _checkpoints(pipeline: Pipeline, root: Output) -> Location:
     return settings.data_location(pipeline.name) / "checkpoints" / root.name
 
 
-def _tables(pipeline: Pipeline) -> Iterator[Location]:
-    for output in pipeline.outputs:
-        if isinstance(output.sink, Delta):
-            path = settings.table_location(target(pipeline, output).partition(":")[2])
-            yield from (path, beside(path))
-
-
-def _old_versions(path: Location, mentions: Mentions) -> None:
-    """Files that the table no longer has leave the disk, though somebody may be reading them."""
-    if not log_entries.any_in(path) or not any(True for _ in _mentioned(path, mentions)):
-        return
-    opening.table(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    _bounds(path, mentions)
-
-
-def _bounds(path: Location, mentions: Mentions) -> None:
-    table_statistics.remove(path, lambda at: search.of_file(at, mentions) is not None)
-
-
-def _temporaries(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
-    for output in pipeline.outputs:
-        if not isinstance(output.sink, FileSink):
-            continue
-        place = output.sink.place(target(pipeline, output), "")
-        store = store_of(place)
-        if not isinstance(store, LocalStore):
-            continue
-        there = {name: read for name, _ in store.temporaries() if (read := read_temporary(name))}
-        known = run(database, lambda conn: files.standings(conn, place, there))  # noqa: B023 - it is called here
-        for name, read in there.items():
-            if may_go(read, known[name]) and search.of_file(store.folder / PENDING / name, mentions):
-                store.remove(name)
-
-
 def _blank_lines(log: Path, mentions: Mentions) -> None:
     """A program may append to the file meanwhile: the bytes before its end stay where they are."""
     with log.open("r+b") as file:
@@ -143,5 +110,9 @@ def _blank_lines(log: Path, mentions: Mentions) -> None:
 
 def _mentioned(folder: Location, mentions: Mentions) -> Iterator[Location]:
     for entry in [*stores.of(folder).entries(folder)]:
-        if search.of_file(entry.at, mentions):
+        if _mentions(entry.at, mentions):
             yield entry.at
+
+
+def _mentions(at: Location, mentions: Mentions) -> bool:
+    return search.of_file(file_at(at, search.NO_RUN), mentions) is not None

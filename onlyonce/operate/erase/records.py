@@ -105,16 +105,16 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
             line = _line(raw[at].as_py(), reasons[at].as_py())
-            lines[at] = any(asked.fits_line(line, columns) for asked, columns in lines_of)
+            lines[at] = any(asked.fits_bytes(line, columns) for asked, columns in lines_of)
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
         return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
 
     return mask
 
 
-def _line(raw: str, reason: str) -> str:
+def _line(raw: str, reason: str) -> bytes:
     """Return an invalid line as an input file has it. A line that is not UTF-8 is in `events` in hexadecimal."""
-    return bytes.fromhex(raw).decode("utf-8", "replace") if reason.startswith(line_values.NOT_UTF8) else raw
+    return bytes.fromhex(raw) if reason.startswith(line_values.NOT_UTF8) else raw.encode("utf-8", "surrogatepass")
 
 
 def _cuts(path: Location, condition: Condition, gone: Gone) -> list[Cut]:

@@ -1,4 +1,4 @@
-"""Which windows an erasure computes again, and what of the results it can't: told by name.
+"""Which windows an erasure computes again, and what of the results it can't: by output.
 
 Who calls it: `forget`. Errors: Retryable while a stream is still to read or close what the records are in.
 """
@@ -15,35 +15,36 @@ from onlyonce.commitlog.operate import compaction as noted
 from onlyonce.commitlog.operate import erasures, removals
 from onlyonce.commitlog.operate.erasures import Spans
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.declare.outputs.sent import Sent
-from onlyonce.declare.outputs.sinks import FileSink, Iceberg
+from onlyonce.database.connect import Database
+from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate import retaining
+from onlyonce.model.operate.left import NOT_SEARCHED, Left
 from onlyonce.model.outputs.backfill import spans
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase.records import Records
 from onlyonce.run import from_start
+from onlyonce.sinks import stored_targets
+from onlyonce.sinks.outbox.stored_outside import StoredOutside
 
 
 def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
     """The version of `events` up to which no stream reads a record again. Raises Retryable where one of these records is later."""
     instance = pipeline.name
-    read = [
-        (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
-        for one in noted.queries(connection, instance)
-        # A life that has begun no batch will read the table as it is then: without these records.
-        if one.query != "receive" and one.batch_id is not None
-    ]
+    lives = [one for one in noted.queries(connection, instance) if one.query != "receive"]
+    # A life that has begun no batch will read the table as it is then: without these records.
+    read = [(retaining.done_upto(compaction.reader(connection, instance, one)), one.query) for one in lives if one.batch_id is not None]
     least, by = min(read, default=(noted.ended(connection, instance), "receive"))
     later = log.received(connection, instance, least, noted.ended(connection, instance))
     if records.batches & {(one.lineage, one.batch_id) for one in later}:
         raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
+    from_the_start = {one.query for one in lives if one.batch_id is None and ANEW in (one.start_from or {})}
     for root in pipeline.roots():
-        if root.window is not None and records.times:
+        if root.window is not None and records.times and root.name not in from_the_start:
             closed = backfills.reach(connection, instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
             if closed is None or closed < last:
@@ -74,24 +75,29 @@ def _moments(root: Output, times: list[datetime]) -> list[datetime]:
     return [time for start in sorted(starts) if (time := to_time(start))]
 
 
-def left(pipeline: Pipeline) -> Iterator[str]:
-    """What of the results can't be taken back, by name."""
+def left(database: Database, pipeline: Pipeline, again: Spans, kept: int) -> Iterator[Left]:
+    """Yield each output whose results of `kept` records are not computed again, and what a target has that the search does not read. `again`: the windows that are computed again."""
     for root in pipeline.roots():
-        chain = [root, *pipeline.made_from(root)]
         stays = root.window is None or _kept_as_they_are(pipeline, root)
-        for output in chain:
-            where = f"output {output.name} ({target(pipeline, output)})"
-            if stays:
-                why = "has a state of its own" if root.stateful else "has no windows" if root.window is None else "can't be computed again (on_backfill)"
-                renewed = bool(root.stateful) and from_start.is_possible(root)
-                then = f"the next onlyonce run {pipeline.name} takes them out and computes them from the start" if renewed else "delete them there"
-                yield f"{where}: it {why}; rows that were made of these records stay: {then}"
-            elif isinstance(output.sink, Sent) or output.on_backfill == "skip":
-                yield f"{where}: what was sent or left alone there stays"
-            elif isinstance(output.sink, Iceberg):
-                yield f"{where}: older snapshots have the old rows until expire_snapshots of your engine has removed them and their files"
-            elif isinstance(output.sink, FileSink):
-                yield f"{where}: files of earlier panes stay beside the new ones. The search names each that has these values"
+        for output in [root, *pipeline.made_from(root)]:
+            place, stored = f"output {output.name} ({target(pipeline, output)})", stored_targets.of(database, pipeline, output)
+            outside = isinstance(stored, StoredOutside)
+            if kept and not outside:
+                if stays:
+                    why = "has a state of its own" if root.stateful else "has no windows" if root.window is None else "can't be computed again (on_backfill)"
+                    yield Left(place, f"not computed again: it {why}", goes(pipeline, output) or "correct what was made of these records there")
+                elif output.on_backfill == "skip":
+                    yield Left(place, "not computed again (on_backfill)", "correct what was made of these records there")
+            if (outside or root.name in again) and (what := stored.stays()):
+                yield Left(place, NOT_SEARCHED, what)
+
+
+def goes(pipeline: Pipeline, output: Output) -> str | None:
+    """Return when an output's rows of these records go, if the next run computes it from the start; else None."""
+    root = pipeline.root_of(output)
+    if root.stateful and from_start.is_possible(root):
+        return f"the next onlyonce run {pipeline.name} takes them out and computes them from the start, and this command removes old versions after that"
+    return None
 
 
 def _kept_as_they_are(pipeline: Pipeline, root: Output) -> bool:

@@ -23,10 +23,10 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import halves
 from onlyonce.model.errors import FunctionFails, Refused
+from onlyonce.model.sources.record_places import RecordPlace
 from onlyonce.outputs.events import replayed
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import record_place
-from onlyonce.outputs.function.record_place import Place
 from onlyonce.session.failures import translate
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse import record_id
@@ -97,7 +97,7 @@ def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
 
 
 def _told(
-    context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any], place: Place | None
+    context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any], place: RecordPlace | None
 ) -> FunctionFails:
     pipeline, batch = context.pipeline, f"{record['oo_lineage']}/{record['oo_batch']}"
     shown = pipeline.record_id or pipeline.columns()
@@ -112,7 +112,7 @@ def _told(
     )
 
 
-def _trace(context: RunContext, record: dict[str, Any], place: Place | None) -> str:
+def _trace(context: RunContext, record: dict[str, Any], place: RecordPlace | None) -> str:
     """The command that shows a record."""
     values = [str(record[name]) for name in context.pipeline.record_id]
     if context.pipeline.by_position and place:

@@ -1,6 +1,6 @@
 """Where a record of `events` was read: the file and the position in it, or the partition of a topic and the offset.
 
-`events` keeps no place beside a record. Its batch says what was read, so that is read once more and searched for the record: by its id, and by its
+`events` keeps no place of a kept record. Its batch says what was read, so that is read once more and searched for the record: by its id, and by its
 event time, since twins may have come in one batch.
 
 Who calls it: `culprit`. Errors: none; of what can't be read any more there is no place, and the log says why.
@@ -8,7 +8,6 @@ Who calls it: `culprit`. Errors: none; of what can't be read any more there is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -18,31 +17,20 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import ask, run
-from onlyonce.declare.pipeline import Custom, Kafka, Pipeline
+from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.run.isolation import first_line
+from onlyonce.model.sources.record_places import RecordPlace
 from onlyonce.receive.blocks import exchange
 from onlyonce.session import schemas
 from onlyonce.sources.parse import id_columns, parse
-from onlyonce.sources.parse.parse import COLUMNS, PLACE
+from onlyonce.sources.parse.parse import PLACE
 
 MOST = 10
 """Records with the id and the event time that is searched for; one of them is told."""
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Place:
-    """A file, part or 'topic/partition', and the position in it; `counts` says what the position counts."""
-
-    name: str
-    counts: str
-    position: int
-
-    def __str__(self) -> str:
-        return f"{self.name}, {self.counts} {self.position}"
-
-
-def of(context: RunContext, record: dict[str, Any]) -> Place | None:
+def of(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
     """The place of a record, given with the columns of `events` as texts; None where it is not there any more."""
     try:
         return _searched(context, record)
@@ -51,7 +39,7 @@ def of(context: RunContext, record: dict[str, Any]) -> Place | None:
         return None
 
 
-def _searched(context: RunContext, record: dict[str, Any]) -> Place | None:
+def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
     asked = {"lineage": record["oo_lineage"], "batch_id": int(record["oo_batch"])}
     [batch] = run(context.database, lambda conn: ask(conn, "batches", "find", **asked))
     cut = context.source().batch(context.spark, batch.source_to["batch_no"])
@@ -63,8 +51,7 @@ def _searched(context: RunContext, record: dict[str, Any]) -> Place | None:
         return None
     place = [*id_columns.salt(pipeline), *PLACE] if pipeline.by_position else PLACE
     here = rows.filter(F.xxhash64(*place).isin(known)).select(*PLACE)
-    found = min(((cut.names()[row.oo_file], row.oo_position) for row in here.collect()), default=None)
-    return Place(found[0], _counts(pipeline), found[1]) if found else None
+    return min(filter(None, (lines.places.of(*row) for row in here.collect())), default=None)
 
 
 def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
@@ -76,11 +63,3 @@ def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_t
     same &= F.col("oo_event_time").cast("string") == record["oo_event_time"]
     parsed = parse.by_place(rows, pipeline, system_time).filter(same)
     return [row.oo_high for row in parsed.select("oo_high").limit(MOST).collect()]
-
-
-def _counts(pipeline: Pipeline) -> str:
-    if isinstance(pipeline.source, Kafka):
-        return "offset"
-    if isinstance(pipeline.source, Custom):
-        return "record"
-    return "row" if pipeline.source.format in COLUMNS else "byte"

@@ -33,7 +33,7 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.windows import Joined, Session, Sliding
 from onlyonce.outputs import results, staging
-from onlyonce.outputs.events import below
+from onlyonce.outputs.events import below, late_windows
 from onlyonce.outputs.function import culprit, rejecting
 from onlyonce.outputs.recompute import recompute_chains, recompute_lookups, recompute_sessions
 from onlyonce.outputs.recompute.recompute_lookups import Which
@@ -106,26 +106,9 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 
 def fold_late(context: RunContext, root: Output) -> None:
     """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
-    for span in late_spans(context, root):
+    for span in late_windows.of_stream(context.database, context.pipeline, context.instance, root):
         with suppress(model.OpenWindows):  # a late row may be of a session that is still open: the next run's
             recompute(context, root, span, "late rows")
-
-
-def late_spans(context: RunContext, root: Output) -> list[Span]:
-    """The windows of an output with late rows not folded in yet, if it wants that."""
-    return model.spans(recompute_chains.waiting(context, root, _late_windows(context, root))) if root.late == "recompute" else []
-
-
-def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
-    def ask(conn: Connection) -> tuple[list[tuple[int, int]], int | None]:
-        return backfills.late_windows(conn, context.instance, root.name), removals.kept_from(conn, context.instance)
-
-    windows, kept = run(context.database, ask)
-    first = 0 if kept is None else retaining.first_moment(kept, root.window)
-    gone = sum(start < first for start, _ in windows)
-    if gone:
-        log.warning("late records stay out: the others of their windows are removed", output=root.name, windows=gone)
-    return [window for window in windows if window[0] >= first]
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
@@ -152,7 +135,7 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
         return span
     back = retaining.first_moment(0, root.window)
     run(context.database, lambda conn: removals.refuse_span(conn, context.instance, root.name, span.start, back))
-    return model.with_neighbours(root.window, span, _late_windows(context, root))
+    return model.with_neighbours(root.window, span, late_windows.windows(context.database, context.instance, root))
 
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
@@ -188,14 +171,16 @@ def _written(
     held: ExitStack,
 ) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
     """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
-    rows = results.hold(held, made.rows)
-    if chain[0].stable_input:
-        rows = staging.staged(context, query, chain[0], batch, rows)
     panes, writers = {}, []
-    for step in results.steps_of(context, query, chain[0], made.rows):
-        mine = _rows_of(context, held, step.output, rows, made.parts)
-        found = results.measured(mine, step.output.sink)
-        with held_values.named(step.output, found.rows, outside=found.outside):
+    steps = results.steps_of(context, query, chain[0], made.rows)
+
+    def of_output(output: Output, of_root: DataFrame) -> DataFrame:
+        return _rows_of(context, held, output, of_root, made.parts)
+
+    for step, mine in staging.rows_of_steps(context, query, batch, steps, made.rows, held, of_output):
+        lengths = step.writer.lengths()
+        found = results.measured(mine, step.output.sink, lengths)
+        with held_values.named(step.output, found.rows, lengths, outside=found.outside):
             if todo[step.output.name] in ("replace", "correct"):
                 step.writer.replace(batch, found.rows, found.content, made.span)
             elif todo[step.output.name] == "resend":

@@ -11,7 +11,6 @@ from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
 from onlyonce.commitlog.operate import compaction
 from onlyonce.commitlog.outputs import backfills
@@ -36,16 +35,6 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
         for at, before in zip(chaining.leaving(root.window), outputs, strict=False)
     ]
     return reduce(Column.__and__, there, F.lit(True))
-
-
-def waiting(context: RunContext, root: Output, late: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The windows with late records whose outputs before have folded theirs in; what these have not is for a later run."""
-
-    def not_folded(conn: Connection) -> list[tuple[int, int]]:
-        return [w for before in context.pipeline.upstream(root) for w in backfills.late_windows(conn, context.instance, before.name)]
-
-    before = run(context.database, not_folded) if late and context.pipeline.upstream(root) else []
-    return [window for window in late if not any(start < window[1] and end > window[0] for start, end in before)]
 
 
 def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> Column:

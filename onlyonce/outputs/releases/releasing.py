@@ -6,6 +6,7 @@ recognise it if its id was collected. Who calls it: `onlyonce.outputs.releases.r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -23,16 +25,12 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.values import line_values
 from onlyonce.outputs import results
-from onlyonce.session import data_files, encoding
+from onlyonce.session import encoding, worker
 from onlyonce.sources.files import regular_file
 from onlyonce.sources.parse import id_columns, parse
 
-AS_IT_IS = {
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-}
-"""Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
-and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
+AT_ONCE = 1 << 20
+"""Bytes of lines that a task reads at once."""
 
 
 @dataclass(frozen=True)
@@ -80,25 +78,32 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
     rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
     values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("oo_line"))
     files = sorted({one.file for one in sets if one.file})
-    for path in files:
-        _check_file(pipeline, path)
-    return values.union(_text(spark, files)) if files else values
+    return values.union(whole_files(spark, [_openable(pipeline, path) for path in files])) if files else values
 
 
-def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """The lines of files that could not be read when they were listed: without places, and whatever they are by now."""
-    return data_files.reader(spark).option("lineSep", "\n").options(**AS_IT_IS).text(paths)
+def whole_files(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """Return the lines of files that could not be read when they were listed: without places, and whatever they are by now."""
+    return worker.each(spark, paths, _lines_of, "oo_line binary").select(F.col("oo_line").cast("string"))
 
 
-def _check_file(pipeline: Pipeline, path: str) -> None:
+def _lines_of(path: str) -> Iterator[pa.RecordBatch]:
+    # Who may write to the inbox may replace a file by a link between two looks, so the file is opened once, and no link followed.
+    with open(regular_file.opened(path), "rb") as file:  # noqa: PTH123 - a descriptor
+        while lines := file.readlines(AT_ONCE):
+            yield pa.record_batch({"oo_line": pa.array([line.removesuffix(b"\n") for line in lines], pa.binary())})
+
+
+def _openable(pipeline: Pipeline, path: str) -> str:
+    place = regular_file.place(path, links=pipeline.source.links)
     try:
-        regular_file.check(regular_file.place(path, links=pipeline.source.links))
+        os.close(regular_file.opened(place))
     except OSError as error:
         raise Refused(
             f"{path} can't be released: {error.strerror}",
             data="nothing was read or written",
             hint="release by --reason or --batch what is something else; a file that is copied into the inbox is read",
         ) from error
+    return place
 
 
 def _as_it_came() -> Column:

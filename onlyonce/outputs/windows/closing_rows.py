@@ -3,7 +3,8 @@ bounds in it, which Spark compiles anew for each batch.
 
 What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch may be read either way.
 
-Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are left to Spark, and windows of a chain.
+Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are left to Spark, windows of a chain, and
+records that take more bytes than the driver holds: a file says how many its rows take (`event_files`), so it is not opened in vain.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructType, TimestampType
 
-from onlyonce import settings
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.model import partitions
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Window, micros
-from onlyonce.receive import events
+from onlyonce.receive import event_files, events
 from onlyonce.records import placed
-from onlyonce.session import schemas
+from onlyonce.session import driver_rows, schemas
 from onlyonce.storage.stores import arrow
 
 SEEN = "oo_event_time timestamp, oo_system_time timestamp"
@@ -43,32 +43,43 @@ def read(context: RunContext, root: Output, received: list[Any], closing: tuple[
     their `oo_window`; None where that is for Spark."""
     assert root.window is not None
     shown = StructType(schemas.of(context.pipeline.schema).fields + schemas.of(SEEN).fields)
-    small = sum(one.kept for one in received) * partitions.A_RECORD < settings.in_driver_bytes()
-    if not small or any(one.compacted for one in received) or isinstance(root.window, Chained):
+    if not driver_rows.are_few(sum(one.kept for one in received)) or any(one.compacted for one in received) or isinstance(root.window, Chained):
         return None
     if not all(isinstance(field.dataType, PLAIN) for field in shown.fields):
         return None
     with_bounds = StructType(shown.fields + schemas.of(BOUNDS).fields)
     wanted = to_arrow_schema(with_bounds, timezone="UTC")
-    parts = [
-        part
-        for file in events.kept_files(context.events, received)
-        for part in _of_file(file, wanted, root.window, micros(root.lateness), closing)
-    ]
+    parts = _held(events.kept_files(context.events, received), wanted, root.window, micros(root.lateness), closing)
+    if parts is None:
+        return None
     frame = context.spark.createDataFrame(pa.Table.from_batches(parts, wanted), with_bounds)
     window = F.struct(F.col("oo_start").alias("start"), F.col("oo_end").alias("end"))
     return frame.withColumn("oo_window", window).drop("oo_start", "oo_end")
 
 
-def _of_file(file: Location, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+def _held(files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> list[pa.RecordBatch] | None:
+    """Return the records of some files, once for each closing window; None if the files' rows, or the records, take more bytes than the driver holds."""
+    to_read, to_hold = driver_rows.room(), driver_rows.room()
+    parts = []
+    for file in files:
+        with arrow.opened(file) as opened:
+            if not to_read.take(event_files.bytes_of(opened.metadata)):
+                return None
+            for part in _of_file(opened, wanted, window, lateness, closing):
+                if not to_hold.take(part.nbytes):
+                    return None
+                parts.append(part)
+    return parts
+
+
+def _of_file(opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> Iterator[pa.RecordBatch]:
     before, now = closing
-    with arrow.opened(file) as opened:
-        there = [name for name in opened.schema_arrow.names if name in wanted.names]
-        for part in opened.iter_batches(columns=[*there, FRONTIER]):
-            for starts, ends, late in placed.judged(part, window, lateness):
-                mine = ~late & (ends > before) & (ends <= now)
-                if mine.any():
-                    yield _shaped(part.filter(pa.array(mine)), wanted, starts[mine], ends[mine])
+    there = [name for name in opened.schema_arrow.names if name in wanted.names]
+    for part in opened.iter_batches(columns=[*there, FRONTIER]):
+        for starts, ends, late in placed.judged(part, window, lateness):
+            mine = ~late & (ends > before) & (ends <= now)
+            if mine.any():
+                yield _shaped(part.filter(pa.array(mine)), wanted, starts[mine], ends[mine])
 
 
 def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: placed.Times, ends: placed.Times) -> pa.RecordBatch:

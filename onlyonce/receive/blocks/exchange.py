@@ -40,7 +40,10 @@ from onlyonce.sources.parse.plain_records import Reader
 NO_COLUMNS = pa.schema([])
 CODE = "oo_code"
 """What a record is before it is judged (`receive_unit`)."""
-PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (CODE, pa.int8())]
+PLATFORM = [
+    ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
+    (parse.PLACED, pa.struct([(name, pa.int64()) for name in parse.PLACE])), (CODE, pa.int8()),
+]  # fmt: skip
 """What a record has beside what is in a block."""
 NOT_IN_BLOCKS = tuple(name for name, _ in PLATFORM)
 

@@ -8,34 +8,33 @@ Who calls it: `sink_delta`, the staging of rows. Errors: those of `delta.once`; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from onlyonce.model.storage.location import Location
+from onlyonce.sinks.content_hash import Check
 from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
 from onlyonce.storage import delta, opening, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.own_tables import Files
 
 
-def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False, form: str | None = None) -> int | None:
-    """Append rows once; return the table's version as `delta.once` does. For `form` see `own_tables.append`."""
+def append(
+    rows: DataFrame | pa.Table, to: Location | Appended, commit: delta.Commit, *, replayed: bool = False, form: opening.Form | None = None, check: Check | None = None
+) -> int | None:
+    """Append rows once; return the table's version as `delta.once` does. `rows`: a frame, or rows in memory as `stored` returns them. For `form` see
+    `own_tables.append`, for `check` see `delta_files.write`."""
+    there = to if isinstance(to, Appended) else Appended(to)
 
-    def write(table: DeltaTable, folder: Location) -> Files:
-        return delta_files.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
+    def write(folder: Location) -> Files:
+        return delta_files.write(rows if isinstance(rows, pa.Table) else stored(rows, there.table), folder, there.table.metadata().partition_columns, check)
 
-    return _append(write, Appended(path), commit, replayed, form)
-
-
-def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False, form: str | None = None) -> int | None:
-    """Append rows that the driver has, with the columns as the table calls them, as `delta_files.placed` gives them."""
-    return _append(lambda table, folder: delta_files.in_driver(rows, folder, table.metadata().partition_columns), to, commit, replayed, form)
+    delta_features.refuse(there.table, there.at, changes=False)
+    checked = opening.form(there.table) if form is None else form
+    return own_tables.append(write, there, commit, replayed=replayed, form=checked)
 
 
-def _append(write: Callable[[DeltaTable, Location], Files], to: Appended, commit: delta.Commit, replayed: bool, form: str | None) -> int | None:
-    delta_features.refuse(to.table, to.at, changes=False)
-    checked = opening.form(to.table) if form is None else form
-    return own_tables.append(lambda folder: write(to.table, folder), to, commit, replayed=replayed, form=checked)
+def stored(rows: DataFrame, table: DeltaTable) -> DataFrame:
+    """Return rows as the writer gets them: with the table's columns and names, and the values of its partition columns."""
+    return delta_files.placed(delta_rows.as_stored(rows, delta_rows.schema(table)), table.metadata().partition_columns)

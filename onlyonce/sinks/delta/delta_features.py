@@ -4,7 +4,8 @@ Spark's own writer knows them all, but it has no conditional PUT. So what is not
 
 | asked                                                   | here                                                                            |
 |---------------------------------------------------------|---------------------------------------------------------------------------------|
-| NOT NULL (inside a column too), CHECK, varchar(n)       | each batch is looked at before its unit is committed (`delta_fit`)               |
+| NOT NULL (inside a column too), CHECK                   | each batch is looked at before its unit is committed (`delta_fit`)               |
+| varchar(n)                                              | each batch is looked at before it is written (`held_values`)                     |
 | generated columns                                       | computed where a row does not give them; else looked at as a constraint          |
 | append-only                                             | honoured: rows are never replaced there, so an upsert is refused                 |
 | change data feed, deletion vectors                      | appends only: what they add is what the log says                                 |
@@ -15,18 +16,18 @@ Who calls it: the Delta sink, before anything is written, and each try of a comm
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.column_types import Length, length
 from onlyonce.model.storage.location import Location
 from onlyonce.sinks.delta import delta_rows
 from onlyonce.storage import table_features
 
-VARCHAR, TEXT = re.compile(r"varchar\((\d+)\)"), "__CHAR_VARCHAR_TYPE_STRING"
+TEXT = "__CHAR_VARCHAR_TYPE_STRING"
 SAYS_NOTHING = {"comment", delta_rows.GENERATED, TEXT}
 """What the metadata of a column may have: all else may be a rule for its values."""
 HARMLESS = (
@@ -59,10 +60,10 @@ def refuse_change(table: DeltaTable, path: Location) -> None:
     refuse(table, path, changes=True)
 
 
-def texts(there: StructType) -> dict[str, int]:
-    """The columns that are varchar(n), with n."""
-    found = {field.name: VARCHAR.fullmatch(str(field.metadata.get(TEXT, ""))) for field in there}
-    return {name: int(match[1]) for name, match in found.items() if match}
+def lengths(there: StructType) -> dict[str, Length]:
+    """Return the columns that are varchar(n)."""
+    found = {field.name: length(str(field.metadata.get(TEXT, "")), mysql=False) for field in there}
+    return {name: one for name, one in found.items() if one}
 
 
 def _wrong(table: DeltaTable, known: frozenset[str]) -> list[str]:
@@ -71,7 +72,7 @@ def _wrong(table: DeltaTable, known: frozenset[str]) -> list[str]:
     found = table_features.named({*(table_features.of(table) - known - {"columnMapping"}), *(["columnMapping"] if mapped else [])})
     found += [f"the property {key}" for key in configuration if key.startswith("delta.") and not key.startswith(HARMLESS)]
     for field in there:
-        if TEXT in field.metadata and field.name not in texts(there):
+        if TEXT in field.metadata and field.name not in lengths(there):
             found.append(f"a column {field.name} of {field.metadata[TEXT]}")
         found += [f"{key} for its column {field.name}" for key in field.metadata if key not in SAYS_NOTHING]
     return found

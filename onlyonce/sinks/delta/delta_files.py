@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, pairwise
 from uuid import uuid4
 
@@ -20,11 +21,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from onlyonce.failpoints import passing
 from onlyonce.model.storage.location import Location
-from onlyonce.session import worker
+from onlyonce.session import data_files, encoding, worker
 from onlyonce.session.names import quoted
 from onlyonce.session.worker import Batches
-from onlyonce.storage import dictionaries
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import Check, Tally
+from onlyonce.storage import dictionaries, stores
 from onlyonce.storage.own_tables import DataFile
 from onlyonce.storage.stores import arrow
 
@@ -32,12 +36,13 @@ PARTITION = "oo_partition"
 """The column with the values of a row's partition columns: a JSON array of strings and nulls, as the log has them."""
 BYTES, ROW_GROUP = 1 << 27, 1 << 17
 """So many bytes of rows in memory make a file, and so many rows a row group."""
-RESULT = "path string, partition string"
+RESULT = "path string, partition string, tally binary"
+ARROW = pa.schema({"path": pa.string(), "partition": pa.string(), "tally": pa.binary()})
 
 
 def placed(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     """Return the rows with their PARTITION, if the table has partition columns."""
-    return rows.withColumn(PARTITION, F.to_json(F.array(*[F.col(quoted(name)).cast("string") for name in by]))) if by else rows
+    return rows.withColumn(PARTITION, encoding.strings(F.col(quoted(name)).cast("string") for name in by)) if by else rows
 
 
 def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
@@ -51,35 +56,50 @@ def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
     }
 
 
-def write(rows: DataFrame, folder: Location, by: Sequence[str]) -> list[DataFile]:
-    """Write rows by Spark's tasks into files below a folder."""
-    sorted_rows = placed(rows, by).sortWithinPartitions(PARTITION) if by else rows
-    made = worker.mapped(sorted_rows, _of_task(folder, by), RESULT).toArrow().to_pylist()
-    return [DataFile(folder / one["path"], _values(by, one["partition"])) for one in made]
+def write(rows: DataFrame | pa.Table, folder: Location, by: Sequence[str], check: Check | None = None) -> list[DataFile]:
+    """Write rows that have their PARTITION into files below a folder: those of a frame by Spark's tasks, those of a table here. `check` gets what the
+    rows with a HASH hold, as it was written; rows of files that are written again have none."""
+    columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+    if by:
+        rows = rows.sort_by(PARTITION) if isinstance(rows, pa.Table) else rows.sortWithinPartitions(PARTITION)
+    made = worker.ran(rows, _of_task(folder, by), RESULT)
+    if check:
+        check(content_hash.received(columns, made.column("tally").to_pylist() if made.num_rows else []))
+    return [DataFile(folder / one["path"], _values(by, one["partition"])) for one in made.to_pylist() if one["path"] is not None]
 
 
-def write_rows(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Write rows that have their PARTITION; yield the name of each file below the folder and its partition. Rows that are sorted by it make the fewest files."""
-    for partition, pieces in groupby(_pieces(batches, by), key=lambda piece: piece[0]):
-        for rows in _of_files(piece for _, piece in pieces):
-            name = f"part-{uuid4().hex}.parquet"
-            kept = rows.drop_columns([PARTITION, *by]) if by else rows
-            arrow.write(folder / name, kept, ROW_GROUP, use_dictionary=dictionaries.worth_it(kept), compression="zstd", store_schema=False)
-            yield name, partition
-
-
-def in_driver(rows: pa.Table, folder: Location, by: Sequence[str]) -> list[DataFile]:
-    """Write the rows of a table in memory into files below a folder."""
-    made = write_rows(iter((rows.sort_by(PARTITION) if by else rows).to_batches()), folder, by)
-    return [DataFile(folder / name, _values(by, partition)) for name, partition in made]
+@contextmanager
+def settled(rows: DataFrame, folder: Location, check: Check) -> Iterator[DataFrame]:
+    """Yield rows that have their HASH, as they are in files: the same however often they are read, since several jobs change a table by them. The folder
+    goes at the end; the files of a killed driver are named by no commit."""
+    schema = StructType([rows.schema[name] for name in content_hash.unhashed(rows.columns)])
+    files = [str(file.at) for file in write(rows, folder, (), check)]
+    try:
+        yield data_files.reader(rows.sparkSession).schema(schema).parquet(*files)
+    finally:
+        stores.of(folder).clear(folder)
 
 
 def _of_task(folder: Location, by: Sequence[str]) -> Callable[[Batches], Batches]:
     def run_task(batches: Batches) -> Batches:
-        for name, partition in write_rows(batches, folder, by):
-            yield pa.RecordBatch.from_pydict({"path": [name], "partition": [partition]})
+        found: list[Tally] = []
+        for name, partition in _write(content_hash.tallied_on_the_way(batches, found), folder, by):
+            yield pa.RecordBatch.from_pylist([{"path": name, "partition": partition, "tally": None}], ARROW)
+        yield from (pa.RecordBatch.from_pylist([{"path": None, "partition": None, "tally": content_hash.sent(tally)}], ARROW) for tally in found)
 
     return run_task
+
+
+def _write(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Write rows; yield the name of each file below the folder and its partition. Rows that are sorted by it make the fewest files."""
+    for partition, pieces in groupby(_pieces(batches, by), key=lambda piece: piece[0]):
+        for rows in _of_files(piece for _, piece in pieces):
+            name = f"part-{uuid4().hex}.parquet"
+            kept = rows.drop_columns([PARTITION, *by]) if by else rows
+            passing("delta-before-file")
+            arrow.write(folder / name, kept, ROW_GROUP, use_dictionary=dictionaries.worth_it(kept), compression="zstd", store_schema=False)
+            passing("delta-after-file")
+            yield name, partition
 
 
 def _values(by: Sequence[str], partition: str) -> dict[str, str | None]:

@@ -21,7 +21,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks.delta import delta_features, delta_files, delta_inside, delta_rows
+from onlyonce.sinks.delta import delta_files, delta_inside, delta_rows
 from onlyonce.sinks.delta.delta_rows import GENERATED
 from onlyonce.storage import opening
 from onlyonce.storage.table_files import Held
@@ -79,8 +79,7 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
         for field in there
         if GENERATED in field.metadata and field.name in given
     }
-    texts = delta_features.texts(there)
-    return checks | {f"column {name} is varchar({n})": f"length({quoted(name)}) <= {n} OR {quoted(name)} IS NULL" for name, n in texts.items()}
+    return checks
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:

@@ -17,6 +17,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import micros
+from onlyonce.sinks.content_hash import Check
 from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
 from onlyonce.storage import table_files
 from onlyonce.storage.changing import Change
@@ -28,12 +29,14 @@ START = "window_start"
 
 @dataclass(frozen=True)
 class Replace:
-    """The rows that come in the place of those whose windows start in the span. `date`: the column with the window's date; the table may be partitioned by it."""
+    """The rows that come in the place of those whose windows start in the span. `date`: the column with the window's date; the table may be partitioned by it.
+    `check`: gets what the rows hold, as they were written."""
 
     rows: DataFrame
     path: Location
     span: Span
     date: str
+    check: Check | None = None
 
     def files(self, table: DeltaTable) -> list[Held]:
         """See `changing.Plan`."""
@@ -55,7 +58,8 @@ class Replace:
         if mixed:
             old = delta_rows.read(self.rows.sparkSession, self.path, table, mixed).drop(delta_rows.FILE)
             new = old.filter(~F.coalesce(self._replaced(), F.lit(False))).unionByName(new, allowMissingColumns=True)
-        return Change(files, delta_files.write(new, folder, table.metadata().partition_columns))
+        by = table.metadata().partition_columns
+        return Change(files, delta_files.write(delta_files.placed(new, by), folder, by, self.check))
 
     def _replaced(self) -> Column:
         first, last = (F.timestamp_micros(F.lit(time)) for time in (self.span.start, self.span.stop - 1))

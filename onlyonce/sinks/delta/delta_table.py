@@ -1,28 +1,29 @@
-"""Checks the user's Delta table at the start of a run, before anything is written to it.
-
-Who calls it: the Delta sink. Errors: Refused, which says what to do. Not promised: that a change is noticed which a team makes during a run;
-the next start notices it.
-"""
+"""Check a team's Delta table before anything is written to it: by `onlyonce check`, and at the start of a run."""
 
 from __future__ import annotations
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.session.names import quoted
+from onlyonce.sinks.delta import delta_features
 from onlyonce.storage import opening
 
 FORGETS = "delta.setTransactionRetentionDuration"
 """After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
 
 
-def check_remembers(path: Location, output: str) -> None:
-    """Raise Refused for a table that forgets its transactions."""
-    kept = opening.table(path).metadata().configuration.get(FORGETS)
+def check(table: DeltaTable, path: Location, output: Output) -> None:
+    """Raise Refused for a table that asks for what is not done here, or that forgets its transactions."""
+    assert isinstance(output.sink, Delta)
+    delta_features.refuse(table, path, changes=output.sink.write != "append" or output.late == "recompute")
+    kept = table.metadata().configuration.get(FORGETS)
     if kept is not None:
         raise Refused(
-            f"output {output}: {path} forgets its transactions after {kept} ({FORGETS})",
+            f"{path} forgets its transactions after {kept} ({FORGETS})",
             data="nothing was written; a batch that is tried again after that time would be in the table twice",
             hint=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{FORGETS}'), and set no default of it "
             "(spark.databricks.delta.properties.defaults.setTransactionRetentionDuration)",

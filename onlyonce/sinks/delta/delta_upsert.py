@@ -75,7 +75,8 @@ class Upsert:
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """See `changing.Plan`."""
         touched = self._touched(table, files)
-        new = delta_files.write(self._merged(table, touched), folder, table.metadata().partition_columns)
+        by = table.metadata().partition_columns
+        new = delta_files.write(delta_files.placed(self._merged(table, touched), by), folder, by)
         return Change(touched, new)
 
     def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:

@@ -7,6 +7,8 @@ By the commit's transaction id Delta skips a second commit (protocol step 4).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -24,12 +26,13 @@ from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, witness
-from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.content_hash import Check
 from onlyonce.sinks.delta import (
     delta_append,
     delta_deletes,
@@ -43,8 +46,9 @@ from onlyonce.sinks.delta import (
     delta_table,
     delta_upsert,
 )
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sources.parse import columns
-from onlyonce.storage import changing, delta, opening
+from onlyonce.storage import changing, delta, opening, own_tables
 from onlyonce.storage.appended import Appended
 
 DATE = "window_date"
@@ -63,10 +67,11 @@ class DeltaWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Delta)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        self.path = settings.table_location(target(context.pipeline, output).split(":", 1)[1] + context.target_suffix())
+        self.path = settings.table_location(Place(target(context.pipeline, output)).of_run(context.target_suffix()).where)
         self._deletes = delta_deletes.of(self.path, self._sink)
         self._read_on: Appended | None = None
-        self._schema, self._form = StructType(), ""
+        self._schema = StructType()
+        self._form: opening.Form | None = None
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
@@ -83,7 +88,7 @@ class DeltaWriter:
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {owner.PROPERTY: owner.note(self._context.platform)})
-        self._schema, self._form = full, ""
+        self._schema, self._form = full, None
         self._check_table(opening.table(self.path))
         if self._sink.table and not self._context.target_suffix():
             delta_name.enter(session, self._output, self._sink.table, self.path)
@@ -91,59 +96,66 @@ class DeltaWriter:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
     def _check_table(self, table: DeltaTable) -> None:
-        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its owner may alter it between two batches."""
-        if opening.form(table) == self._form:
+        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its owner may alter it between two batches, but not replace it."""
+        found = opening.form(table)
+        if found == self._form:
             return
-        delta_features.refuse(table, self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
+        if self._form:
+            owner.refuse_replaced(str(self.path), self._form.table_id, found.table_id)
+        delta_table.check(table, self.path, self._output)
         columns.fit(self.path, self._schema, f"output {self._output.name}")
-        delta_table.check_remembers(self.path, self._output.name)
         self._form = opening.form(opening.table(self.path))
 
-    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+    def lengths(self) -> Lengths:
+        """See `SinkWriter`."""
+        return delta_features.lengths(delta_rows.schema(self._now().table))
+
+    def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
         """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
-        dated = _dated(rows)
-        if content.rows:
-            self._check_table(self._now().table)
-            delta_fit.check(self._output, self.path, dated, self._stored(dated), None if self._sink.write == "append" else lambda: self._upsert(dated))
-        self._witnessed(batch, content, lambda commit: self._put(dated, commit, replayed=batch.replayed))
+        check = None if batch.at_least_once else partial(witness.check, self._unit(batch), content)
+        if isinstance(rows, pa.Table) or not content.rows:
+            self._append(batch, rows, content, check)
+            return 0
+        hashed = _dated(rows if batch.at_least_once else content_hash.hashed(rows))
+        self._check_table(self._now().table)
+        if self._sink.write == "append":
+            delta_fit.check(self._output, self.path, _dated(rows), _dated(rows))
+            self._append(batch, hashed, content, check)
+            return 0
+        folder = self.path / own_tables.folder(self._commit(batch, content))
+        with delta_files.settled(hashed, folder, check) if check else nullcontext(hashed) as settled:
+            delta_fit.check(self._output, self.path, settled, self._stored(settled), lambda: self._upsert(settled))
+            self._witnessed(batch, content, lambda commit: self._change(settled, commit, replayed=batch.replayed))
         return 0
 
-    def _put(self, dated: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
-        if self._sink.write == "append":
-            delta_append.append(dated, self.path, commit, replayed=replayed, form=self._form)
-            return
+    def _append(self, batch: Batch, rows: DataFrame | pa.Table, content: Content, check: Check | None) -> None:
+        self._witnessed(batch, content, lambda commit: delta_append.append(rows, self._now(), commit, replayed=batch.replayed, form=self._form, check=check))
+
+    def _change(self, rows: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
         if self._deletes:
-            self._deletes.remember(dated, commit, replayed=replayed)
-        changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
+            self._deletes.remember(rows, commit, replayed=replayed)
+        changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
 
     def _witnessed(self, batch: Batch, content: Content, put: Callable[[delta.Commit], object]) -> None:
         """The witness, then what `put` commits; of a batch without rows the witness alone."""
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         if not batch.at_least_once:
-            self._witness(unit, content)
+            self._witness(self._unit(batch), content)
         if content.rows == 0:
             return
         passing("delta-before-write")
-        put(self._commit(batch, unit, content))
+        put(self._commit(batch, content))
         passing("delta-after-write")
 
-    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+    def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
         """Return the rows of an append to a table without conditions for a row."""
         if self._sink.write != "append":
             return None
         self._check_table(self._now().table)
         table = self._now().table
-        there = delta_rows.schema(table)
-        carried = content_hash.carried(rows.schema, rows.columns)
-        stored = delta_rows.as_stored(_dated(rows.select("*", content_hash.row_hash(rows.schema).alias(HASH), *carried)), there)
-        if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
+        stored = delta_append.stored(_dated(content_hash.hashed(rows)), table)
+        if delta_fit.conditions(table, delta_rows.schema(table), stored, rows.columns) or {*rows.columns} - {*stored.columns}:
             return None
-        return delta_files.placed(stored, table.metadata().partition_columns)
-
-    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
-        """The same witness and commit, with files that the driver writes."""
-        plain = rows.drop_columns([HASH, *content_hash.names_of(rows.column_names)])
-        self._witnessed(batch, content, lambda commit: delta_append.append_few(plain, self._now(), commit, replayed=batch.replayed, form=self._form))
+        return stored
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""
@@ -152,15 +164,15 @@ class DeltaWriter:
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         self._check_table(opening.table(self.path))
         delta_features.refuse_change(opening.table(self.path), self.path)
-        dated = rows.withColumn(DATE, F.to_date("window_start"))
+        dated, hashed = (one.withColumn(DATE, F.to_date("window_start")) for one in (rows, content_hash.hashed(rows)))
         delta_fit.check(self._output, self.path, dated, dated)
-        self._witness(unit, content)
-        commit = self._commit(batch, unit, content)
+        self._witness(self._unit(batch), content)
+        commit = self._commit(batch, content)
         passing("delta-before-replace")
-        changing.change(self.path, commit, delta_replace.Replace(dated, self.path, span, DATE), form=self._form)
+        check = partial(witness.check, self._unit(batch), content)
+        changing.change(self.path, commit, delta_replace.Replace(hashed, self.path, span, DATE, check), form=self._form)
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
@@ -178,10 +190,13 @@ class DeltaWriter:
         self._read_on = self._read_on.look() if self._read_on else Appended(self.path)
         return self._read_on
 
-    def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
+    def _unit(self, batch: Batch) -> UnitId:
+        return UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+
+    def _commit(self, batch: Batch, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
         meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
-        return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(unit), self._query.driver.epoch, meant)
+        return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant)
 
     def _app_id(self, plan: Plan) -> str:
         return owner.app_id(self._context.platform, plan.lineage, self._output.name)

@@ -13,10 +13,11 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from onlyonce.declare.resolve import named
 from onlyonce.model.errors import Refused
+from onlyonce.sinks import csv_rows
 from onlyonce.storage import footers
 
 Batches = Iterator[pa.RecordBatch]
@@ -52,9 +53,7 @@ def _lines(file: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
 
 
 def _csv(file: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    # Valid values quoted, so that null and '' differ.
-    options = csv.WriteOptions(include_header=True, quoting_style="all_valid")
-    with csv.CSVWriter(file, schema, write_options=options) as writer:
+    with csv_rows.writer(file, schema, header=True) as writer:
         for batch in batches:
             writer.write_batch(batch)
 

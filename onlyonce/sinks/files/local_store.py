@@ -11,15 +11,17 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from onlyonce.failpoints import passing
+from onlyonce.model.sinks import owner
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
+from onlyonce.storage import stores
 from onlyonce.storage.durable import sync
 
 PENDING = ".pending"
@@ -77,6 +79,22 @@ class LocalStore:
     def read(self, winner: Winner) -> bytes:
         """The bytes of a final file."""
         return (self.folder / winner.name).read_bytes()
+
+    def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """(path, how to read it) of each file below the folder, temporaries too."""
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file():
+                yield str(path), path.read_bytes
+
+    def note(self) -> str | None:
+        """Return the content of the folder's note."""
+        path = self.folder / owner.FILE
+        return path.read_text() if path.is_file() else None
+
+    def put_note(self, note: str) -> None:
+        """Write the folder's note if it has none. Of two platforms that write at once, one succeeds."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stores.of(self.folder).put_new(self.folder / owner.FILE, note.encode())
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
         """(name, seconds since it last grew)."""

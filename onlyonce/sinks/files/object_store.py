@@ -10,17 +10,18 @@ Who calls it: like `local_store`. Errors: InvariantBroken; OSError of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.sinks import shards
+from onlyonce.model.sinks import owner, shards
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.model.storage.location import Url, is_s3, location
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
@@ -98,8 +99,31 @@ class ObjectStore:
     def read(self, winner: Winner) -> bytes:
         """The bytes of a final file."""
         system, root = _open(self.url)
-        with system.open_input_stream(f"{root}/{PARTS}/{winner.temporary}") as file:
-            return bytes(file.read())
+        return _read(system, f"{root}/{PARTS}/{winner.temporary}")
+
+    def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """(URL, how to read it) of each object below: files of panes and of lost attempts, and manifests."""
+        system, root = _open(self.url)
+        base = self.url.partition("?")[0].rstrip("/")
+        for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
+            if info.type == fs.FileType.File:
+                yield f"{base}{info.path.removeprefix(root)}", partial(_read, system, info.path)
+
+    def note(self) -> str | None:
+        """Return the content of the note under the URL."""
+        system, root = _open(self.url)
+        content = _content(system, f"{root}/{owner.FILE}")
+        return content.decode() if content else None
+
+    def put_note(self, note: str) -> None:
+        """Write the note if there is none: by a conditional PUT where the store is spoken to by the standard variables."""
+        if (at := _plain(self.url)) is not None:
+            stores.of(at).put_new(at / owner.FILE, note.encode())
+        elif self.note() is None:
+            system, root = _open(self.url)
+            system.create_dir(root, recursive=True)
+            with system.open_output_stream(f"{root}/{owner.FILE}") as file:
+                file.write(note.encode())
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
         """(name, seconds since it was written); those that are final too, since they keep their names."""
@@ -142,8 +166,10 @@ def _check(system: Any, winner: Winner, path: str) -> None:
 
 
 def _content(system: Any, path: str) -> bytes | None:
-    if not _is_there(system, path):
-        return None
+    return _read(system, path) if _is_there(system, path) else None
+
+
+def _read(system: Any, path: str) -> bytes:
     with system.open_input_stream(path) as file:
         return bytes(file.read())
 

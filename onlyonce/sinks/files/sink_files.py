@@ -30,6 +30,7 @@ from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.files import files_unit, formats, stores
 from onlyonce.sinks.files.files_unit import END, SHARD, START
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.postgres.pinned import PARTITION, check_replay, commit_nothing, pin
 
 LINE = "oo_line"
@@ -56,6 +57,10 @@ class FilesWriter:
         if self._sink.format == "avro":
             for field in arrow:
                 formats.avro_type(field.name, field.type)
+
+    def lengths(self) -> Lengths:
+        """None: a value may be of any length."""
+        return {}
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """One task and one unit for each pinned partition. At least once too: then the first attempt's files stay."""

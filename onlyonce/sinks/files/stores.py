@@ -6,7 +6,7 @@ each pane say which files are final.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,15 @@ class Store(Protocol):
 
     def read(self, winner: Winner) -> bytes:
         """The bytes of a file that is final."""
+
+    def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """(path or URL, how to read it) of each file that is there, final or not."""
+
+    def note(self) -> str | None:
+        """Return what the place says of its writer; None if it says nothing."""
+
+    def put_note(self, note: str) -> None:
+        """Write what the place says of its writer, if it says nothing. If two platforms write at once, one succeeds where a store can tell them apart."""
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
         """(name, seconds since it last grew) of all temporaries that are there."""

@@ -113,6 +113,13 @@ def is_there(place: Place) -> bool:
         return find(found, place.where) is not None
 
 
+def table_id(place: Place) -> str | None:
+    """Return the id that a target's table got when it was made; None if it is not in its catalog."""
+    with opened(str(place.variable)) as among:
+        found = find(among, place.where)
+    return str(found.metadata.table_uuid) if found else None
+
+
 def frame(place: str) -> pd.DataFrame | None:
     """All rows of a target's table in memory; None where it is not there."""
     at = Place(place)

@@ -21,6 +21,7 @@ from pyspark.sql import types as spark
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks import column_types
 from onlyonce.sinks.iceberg import catalogs
 
 PLAIN = {
@@ -88,15 +89,7 @@ def make(among: Catalog, name: str, schema: Schema) -> Table:
 def fit(output: Output, table: Table, wanted: Schema) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for what can't be written; then nothing is added."""
     refuse(output, table)
-    there = {name.lower(): kind for name, kind in kinds(table.schema()).items()}
-    for name, kind in kinds(wanted).items():
-        known = there.get(name.lower(), kind)
-        if known != kind:
-            raise Refused(
-                f"{declared_at(output)}output {output.name}: column {name} is {kind}, but in {'.'.join(table.name())} it is {known}",
-                data="nothing was written",
-                hint="give the column its old type or another name, or write to a new table",
-            )
+    column_types.refuse_other(f"{declared_at(output)}output {output.name}", ".".join(table.name()), kinds(wanted), kinds(table.schema()))
     given = {field.name.lower() for field in wanted.fields}
     if unwritten := [field.name for field in table.schema().fields if field.required and field.name.lower() not in given]:
         raise Refused(
@@ -104,6 +97,7 @@ def fit(output: Output, table: Table, wanted: Schema) -> None:
             data="nothing was written",
             hint="let the function give it, or make the column optional there",
         )
+    there = {field.name.lower() for field in table.schema().fields}
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if missing:
         _add(table, missing)
@@ -157,3 +151,11 @@ def _refuse_partitions(output: Output, table: Table) -> None:
             data="nothing was written",
             hint="partition it by a column (identity), such as a date that the function gives; or leave its partitions out",
         )
+    for field in table.spec().fields:
+        kind = table.schema().find_type(field.source_id)
+        if isinstance(kind, types.FloatType | types.DoubleType):  # pyiceberg chooses the rows of a partition by ==, by which 0.0 is -0.0 and NaN is no NaN
+            raise Refused(
+                f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {table.schema().find_column_name(field.source_id)}, a {kind}",
+                data="nothing was written: rows with 0.0 and -0.0 would be there twice, and rows with NaN not at all",
+                hint="partition it by a column of another type, or leave its partitions out",
+            )

@@ -29,13 +29,14 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable, Superseded
 from onlyonce.model.operate.dropping import Place
+from onlyonce.model.sinks import owner
 from onlyonce.sinks.iceberg import catalogs
 from onlyonce.sinks.iceberg.catalogs import answering
 
 PREFIX = "onlyonce."
 BRANCH = "main"
-BETWEEN = 20
-"""How often a commit is tried while others come between. The files of its rows are there already."""
+BETWEEN = 200
+"""How often a commit is tried while others come between. The files of its rows are there already. See `own_tables.BETWEEN`."""
 WAIT = tenacity.wait_random_exponential(multiplier=0.1, max=5)
 
 
@@ -167,7 +168,7 @@ def _until_alone(table: Table, commit: Commit, written: Sequence[DataFile], inst
     try:
         for attempt in tries:
             with attempt:
-                table.refresh()
+                _refresh(table)
                 if (there := look(table.metadata, commit)) is not None:
                     return there  # a lost answer, or another driver's
                 passing("iceberg-after-look")
@@ -178,8 +179,18 @@ def _until_alone(table: Table, commit: Commit, written: Sequence[DataFile], inst
             data="nothing of this batch is in the table",
             hint="run the same command again",
         ) from error
-    table.refresh()
+    _refresh(table)
     return look(table.metadata, commit, snapshots=True) or {"unit": None, "content": None}
+
+
+def _refresh(table: Table) -> None:
+    """Read the table's metadata again. Raise Refused if the table was dropped and made again since: no mark in the new one says what was committed."""
+    try:
+        table.refresh()
+    except ValueError:  # what pyiceberg raises for another uuid
+        found = catalogs.find(table.catalog, ".".join(table.name()))
+        owner.refuse_replaced(table.location(), str(table.metadata.table_uuid), str(found.metadata.table_uuid) if found else None)
+        raise
 
 
 def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None) -> None:

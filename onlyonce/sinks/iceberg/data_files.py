@@ -6,26 +6,51 @@ The files lie where the table says, by its own FileIO, with the ids of its colum
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DataFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import ParquetFormatModel, ParquetFormatWriter, _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Properties
 
 from onlyonce.failpoints import passing
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import Tally
+from onlyonce.storage import footers
 
-FILE = "oo_file"
-RESULT = f"{FILE} binary"
-"""What a task gives: a row for each file, with what the commit says of it."""
+FILE, TALLY = "oo_file", "oo_tally"
+RESULT = f"{FILE} binary, {TALLY} binary"
+ARROW = pa.schema({FILE: pa.binary(), TALLY: pa.binary()})
+"""What a task gives: a row for each file, with what the commit says of it, and one with what its rows hold."""
 TARGET = 128 * 1024 * 1024
 """Bytes of Arrow that are held before a file of them is written."""
 Batches = Iterator[pa.RecordBatch]
+
+
+class _Writer(ParquetFormatWriter):
+    """Writes no bounds of a column with a NaN (`footers`); the manifest has those of the footer. pyiceberg gives it all rows of a file at once."""
+
+    def write(self, table: pa.Table) -> None:
+        self._parquet_writer_kwargs |= footers.form(table.schema, table)
+        super().write(table)
+
+
+class _Model(ParquetFormatModel):
+    def create_writer(self, output_file: OutputFile, file_schema: Schema, properties: Properties) -> ParquetFormatWriter:
+        return _Writer(output_file, file_schema, properties)
+
+
+FileFormatFactory._registry[FileFormat.PARQUET] = _Model()  # `register` refuses a second one
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns of each column without bounds
 
 
 def writing(table: Table) -> Callable[[Batches], Batches]:
@@ -37,12 +62,14 @@ def of_metadata(metadata: TableMetadata, io: FileIO) -> Callable[[Batches], Batc
     """The same by what a task needs to know of the table."""
 
     def write(brought: Batches) -> Batches:
-        for part in _parts(brought):
+        found: list[Tally] = []
+        for part in _parts(content_hash.tallied_on_the_way(brought, found)):
             passing("iceberg-before-file")
             rows = fitted(part, metadata)
             files = list(_dataframe_to_data_files(metadata, rows, io, uuid4()))
             passing("iceberg-after-file")
-            yield pa.RecordBatch.from_pydict({FILE: pa.array([pickle.dumps((metadata.default_spec_id, file)) for file in files], pa.binary())})
+            yield pa.RecordBatch.from_pylist([{FILE: pickle.dumps((metadata.default_spec_id, file)), TALLY: None} for file in files], ARROW)
+        yield pa.RecordBatch.from_pylist([{FILE: None, TALLY: content_hash.sent(tally)} for tally in found], ARROW)
 
     return write
 
@@ -51,6 +78,8 @@ def read(rows: Iterable[Mapping[str, Any]]) -> list[DataFile]:
     """The files that tasks have told of."""
     files = []
     for row in rows:
+        if row[FILE] is None:
+            continue
         spec, file = pickle.loads(row[FILE])
         file.spec_id = spec  # by which its partitions were cut; no part of what is pickled
         files.append(file)

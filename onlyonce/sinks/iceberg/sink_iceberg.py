@@ -6,7 +6,7 @@ jar; the driver commits them (`commits`).
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
@@ -29,7 +29,9 @@ from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
-from onlyonce.sinks import witness
+from onlyonce.sinks import content_hash, witness
+from onlyonce.sinks.content_hash import Check
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit, owners
 from onlyonce.sinks.iceberg.iceberg_unit import Batched, Files
 
@@ -42,8 +44,9 @@ class IcebergWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Iceberg)
         self._context, self._query, self._output = context, query, output
-        self.place = Place(target(context.pipeline, output) + context.target_suffix())
+        self.place = Place(target(context.pipeline, output)).of_run(context.target_suffix())
         self._snapshot: int | None = None
+        self._table_id: str | None = None
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, or add new columns; refuse one that can't work, or is another's."""
@@ -51,6 +54,11 @@ class IcebergWriter:
         table = columns.make(self._catalog, self.place.where, wanted)
         owners.claim(table, self._owner)
         columns.fit(self._output, table, wanted)
+        self._table_id = str(table.metadata.table_uuid)
+
+    def lengths(self) -> Lengths:
+        """None: a value may be of any length."""
+        return {}
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Witness, write, commit, compare. At least once there is no witness, but the property of the table: it gives 0 in any mode."""
@@ -58,9 +66,9 @@ class IcebergWriter:
         if content.rows:
             self._check(table, rows)
         if batch.at_least_once:
-            iceberg_unit.write_plainly(table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows))
+            iceberg_unit.write_plainly(table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows, None))
         else:
-            self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows))
+            self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows, self._check_written(batch, content)))
         return 0
 
     def landed(self, plan: Plan) -> bool:
@@ -72,7 +80,7 @@ class IcebergWriter:
         """One commit that takes the windows' rows out and puts the new ones in."""
         table = self._table()
         self._check(table, rows)
-        self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows), _windows(span))
+        self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows, self._check_written(batch, content)), _windows(span))
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
@@ -90,6 +98,7 @@ class IcebergWriter:
 
     def _table(self) -> Table:
         table = catalogs.table(self._catalog, self.place, self._output.name)
+        owner.refuse_replaced(self.place.where, self._table_id, str(table.metadata.table_uuid))
         owners.check(table, self._owner)
         columns.refuse(self._output, table)
         return table
@@ -97,6 +106,9 @@ class IcebergWriter:
     def _batched(self, batch: Batch, content: Content) -> Batched:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         return Batched(unit, owner.writer(self._context.platform, unit.lineage), self._query.driver.epoch, content, batch.replayed)
+
+    def _check_written(self, batch: Batch, content: Content) -> Check:
+        return partial(witness.check, self._batched(batch, content).unit, content)
 
     def _check(self, table: Table, rows: DataFrame) -> None:
         """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take them either."""
@@ -110,12 +122,15 @@ class IcebergWriter:
                 )
 
 
-def _written(rows: DataFrame) -> Files:
-    """Has Spark's tasks write the rows."""
+def _written(rows: DataFrame, check: Check | None) -> Files:
+    """Has Spark's tasks write the rows. `check` gets what they hold, as they were written."""
 
     def write(table: Table) -> list[DataFile]:
-        found = worker.mapped(rows, data_files.writing(table), data_files.RESULT).collect()
-        return data_files.read(row.asDict() for row in found)
+        hashed = content_hash.hashed(rows)
+        found = worker.ran(hashed, data_files.writing(table), data_files.RESULT).to_pylist()
+        if check:
+            check(content_hash.received(hashed.columns, [row[data_files.TALLY] for row in found]))
+        return data_files.read(found)
 
     return write
 

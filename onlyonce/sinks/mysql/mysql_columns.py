@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 
 from onlyonce.model.errors import Refused
@@ -22,8 +21,8 @@ TYPES = {
     "double": "double", "float": "float", "date": "date", "binary": "longblob", "timestamp": "datetime(6)",
     "timestamp_ntz": "datetime(6)", "variant": "longtext",
 }  # fmt: skip
-TEXTS = re.compile(r"longtext|mediumtext|text|varchar\(\d+\)")
-"""What may hold a text as it is: a CHAR would cut the spaces at its end."""
+STRINGS, BYTES = (re.compile(rf"(long|medium|tiny)?{kind}|var{short}\(\d+\)") for kind, short in (("text", "char"), ("blob", "binary")))
+"""What may hold a string, or bytes, as they are: a CHAR would cut the spaces at its end, and a BINARY adds zeros."""
 KEY_BYTES = 2800
 """Of the 3,072 that an index of InnoDB takes, for texts and bytes; the rest is for keys of other types."""
 MOST_SCALE = 30
@@ -47,15 +46,12 @@ def type_of(field: StructField, keys: tuple[str, ...], schema: StructType) -> st
     return found
 
 
-def same(wanted: str, found: str | None) -> bool:
-    """Whether a column of a table holds what is wanted, exactly. Servers differ in how they write the same type."""
-    if found is None:
-        return False
+def same(wanted: str, found: str) -> bool:
+    """Return whether a column of a table holds the values that are wanted, up to its length. Servers write the same type in several ways."""
     there = plain(found)
-    if TEXTS.fullmatch(wanted):
-        return TEXTS.fullmatch(there) is not None and (wanted == "longtext" or there.startswith("varchar"))
-    if wanted.startswith("varbinary"):
-        return there.startswith("varbinary")
+    for kinds in (STRINGS, BYTES):
+        if kinds.fullmatch(wanted):  # a key is of a type that an index takes
+            return kinds.fullmatch(there) is not None and (wanted.startswith("long") or there.startswith("var"))
     return there == wanted
 
 
@@ -66,7 +62,7 @@ def plain(found: str) -> str:
 
 def row(schema: StructType) -> Column:
     """A row as a JSON array of texts, in the order of its columns. What `JSON_TABLE` gives back is `loaded`."""
-    return F.to_json(F.array(*[encoding.in_mysql(field) for field in schema.fields]))
+    return encoding.strings(encoding.in_mysql(field) for field in schema.fields)
 
 
 def binary(schema: StructType) -> tuple[bool, ...]:

@@ -16,9 +16,9 @@ ENDS = {"valid_to": "datetime(6)", "is_current": "tinyint"}
 """The columns that the platform computes, and their types."""
 OLD_CHANGES = "DROP TEMPORARY TABLE IF EXISTS oo_changes"
 CHANGES = (
-    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
+    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
 )
-ENDED = "INSERT INTO oo_changes ({identity}, valid_from) SELECT {identity}, valid_from FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
+ENDED = "INSERT INTO oo_changes ({kept}) SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
 FIND_ENDS = """
 UPDATE {target} AS target JOIN (
     SELECT {identity}, LEAD(valid_from) OVER later AS valid_to, LEAD(1) OVER later IS NULL AS is_current

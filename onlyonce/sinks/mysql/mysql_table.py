@@ -19,7 +19,8 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import names
+from onlyonce.model.sinks import column_types, names
+from onlyonce.model.sinks.column_types import Length
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
@@ -34,6 +35,9 @@ class MySQLTable:
     def __init__(self, database: Database, output: Output, sink: MySQL, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
         self.name = names.MYSQL.table(sink.table, suffix)
+        self.lengths: dict[str, Length] = {}
+        """The columns of the table that take values up to a length, after `prepare`."""
+        self._declared: dict[str, str] = {}
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, add new columns. Raises Refused for a key that is not there, a type, an engine or an index that can't work."""
@@ -44,9 +48,12 @@ class MySQLTable:
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
         columns = self.wanted(schema)
+        self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         if self._sink.deletes:
             run(self._database, lambda connection: self._remember(connection, columns))
         run(self._database, lambda connection: self._fit(connection, self.name, columns | (mysql_history.ENDS if self._versions else {})))
+        found = {name: column_types.length(kind, mysql=True) for name, kind in self.there().items() if name in columns}
+        self.lengths = {name: length for name, length in found.items() if length}
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """The columns that the table must have for an output's rows, with MySQL's types."""
@@ -55,6 +62,10 @@ class MySQLTable:
     def there(self) -> dict[str, str]:
         """The columns that the table has now; none where there is no table. Changes nothing."""
         return run(self._database, lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection, self.name)})
+
+    def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
+        """Return the types of the table; those that take the same values as the rows' type are called as this is."""
+        return {name: wanted[name] if name in wanted and mysql_columns.same(wanted[name], kind) else kind for name, kind in there.items()}
 
     @property
     def _versions(self) -> bool:
@@ -129,13 +140,10 @@ class MySQLTable:
                 "can't be committed together there, and nothing rolls back what a killed task has written",
                 f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
-        found = {column: one.type for column, one in there.items()}
-        for column, kind in wanted.items() if types else ():
-            if (column in there or column in self._identity) and not mysql_columns.same(kind, found.get(column)):
-                self._refuse(
-                    f"column {column} is {kind}, but in {name} it is {found.get(column, 'missing')}",
-                    "a changed type needs another name or another table; a new key another table",
-                )
+        if types:
+            lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to a table that is there
+            found = lacking | self.as_wanted(wanted, {column: mysql_columns.plain(one.type) for column, one in there.items()})
+            column_types.refuse_other(f"output {self._output.name}", name, wanted, found, self._declared)
         for column in wanted:
             if column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", ""):
                 self._refuse(f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values", "leave the column out of the function's result")
@@ -170,13 +178,13 @@ class MySQLTable:
 
     def _unique(self, connection: Connection, table: str) -> dict[str, set[str]]:
         found = connection.exec_driver_sql(
-            "SELECT index_name AS name, column_name AS col FROM information_schema.statistics "
-            "WHERE table_schema = DATABASE() AND table_name = %s AND non_unique = 0 AND sub_part IS NULL",
+            "SELECT index_name AS name, column_name AS col, sub_part AS part FROM information_schema.statistics "
+            "WHERE table_schema = DATABASE() AND table_name = %s AND non_unique = 0",
             (table,),
         )
         unique: dict[str, set[str]] = {}
-        for row in found:
-            unique.setdefault(row.name, set()).add(row.col)
+        for row in found:  # the beginning of a column, or an expression, is no column
+            unique.setdefault(row.name, set()).add(row.col if row.part is None else f"{row.col}({row.part})")
         return unique
 
     def _columns(self, connection: Connection, table: str) -> list[Any]:

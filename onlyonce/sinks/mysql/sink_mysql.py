@@ -26,6 +26,7 @@ from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.mysql import mysql_columns, mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
@@ -48,6 +49,10 @@ class MySQLWriter:
         """Tell the database the epoch; make the table, add new columns; refuse one that can't work."""
         authorities.adopt(self._context.database, self._query.driver, self._sink.connection)
         self._table.prepare(schema)
+
+    def lengths(self) -> Lengths:
+        """See `SinkWriter`."""
+        return self._table.lengths
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
@@ -135,4 +140,4 @@ def _loaded(schema: StructType) -> mysql_rows.Loaded:
 
 def _as_text(time: datetime) -> str:
     """A time as the columns have it: UTC, without a zone."""
-    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")  # strftime has no zeros before a year below 1000

@@ -12,6 +12,8 @@ from typing import Any
 import httpcore
 import httpx
 
+PIECE = 16_384
+"""So many bytes are written at once: an endpoint that takes them slowly is noticed between two pieces."""
 _of_thread = threading.local()
 
 
@@ -65,7 +67,9 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+        # httpcore's time limit begins again with each part that the endpoint takes.
+        for at in range(0, len(buffer), PIECE):
+            self._stream.write(buffer[at : at + PIECE], _left(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._stream.close()

@@ -11,6 +11,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Unsent
 
 TRANSACTION = "transaction.timeout.ms"
+ANSWER_SECONDS = 30.0
 
 
 def settings_of(text: str) -> dict[str, Any]:
@@ -73,11 +74,26 @@ def _make(admin: Any, units: str, patience: float) -> None:
         time.sleep(0.05)
 
 
-def _check(admin: Any, units: str, patience: float) -> None:
+def configuration(settings: dict[str, Any], topic: str) -> dict[str, str] | None:
+    """Return the settings of a topic; None if the broker does not tell them."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        return _configuration(AdminClient(settings), topic, ANSWER_SECONDS)
+    except KafkaException:
+        return None
+
+
+def _configuration(admin: Any, topic: str, patience: float) -> dict[str, str]:
     from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-    asked = ConfigResource(ConfigResource.Type.TOPIC, units)
-    policy = admin.describe_configs([asked])[asked].result(patience)["cleanup.policy"].value
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return {name: one.value for name, one in admin.describe_configs([asked])[asked].result(patience).items()}
+
+
+def _check(admin: Any, units: str, patience: float) -> None:
+    policy = _configuration(admin, units, patience)["cleanup.policy"]
     if policy != "compact":
         raise Refused(
             f"topic {units} has cleanup.policy={policy}, so it would forget which units are committed",

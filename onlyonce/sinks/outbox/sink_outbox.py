@@ -27,6 +27,7 @@ from onlyonce.session import encoding
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits
@@ -57,6 +58,10 @@ class OutboxWriter:
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
         self._origin = run(self._database, lambda conn: outbox.origin(conn, self._lineage))
+
+    def lengths(self) -> Lengths:
+        """None: a value may be of any length."""
+        return {}
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """One task and one transaction for each pinned partition. Never of an at-least-once batch: that is refused."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -35,10 +34,10 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
     there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
     if not there:
         return
-    groups = pinned.groupBy(PARTITION).agg(*content_hash.aggregates(schema)).toArrow()
+    meant = content_hash.tallied(pinned, schema, [F.col(PARTITION)])
+    nothing = content_hash.nothing(schema)
     for unit, found in there.items():
-        mine = groups.filter(pc.equal(groups.column(PARTITION), unit.partition))
-        compare(unit, found, content_hash.of_groups(mine))
+        compare(unit, found, meant.get((unit.partition,), nothing).content())
 
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:

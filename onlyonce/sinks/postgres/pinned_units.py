@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
@@ -39,10 +40,11 @@ class PinnedUnits:
             pinned.check_replay(self.database, plan, self.sink, found, schema)
         return found
 
-    def commit(self, exported: DataFrame, work: postgres_unit.Work, put: postgres_unit.Put | None = None) -> None:
+    def commit(self, exported: DataFrame | pa.Table, work: postgres_unit.Work, put: postgres_unit.Put | None = None) -> None:
         """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
         passing("postgres-before-units")
-        planned_once(worker.mapped(exported, postgres_unit.write_unit(work, put), postgres_unit.RESULT)).collect()
+        rows = exported if isinstance(exported, pa.Table) else planned_once(exported)
+        worker.ran(rows, postgres_unit.write_unit(work, put), postgres_unit.RESULT)
         passing("postgres-after-units")
 
     def commit_nothing(self, batch: Batch, nothing: Content) -> None:

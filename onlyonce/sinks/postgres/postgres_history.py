@@ -19,7 +19,7 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_TO
+from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.failpoints import passing
 from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered
@@ -29,7 +29,7 @@ ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
 ONE_A_POSITION = "CREATE UNIQUE INDEX ON arriving ({identity})"
 ADD = "INSERT INTO {target} ({columns}) SELECT {columns} FROM arriving {versions} ON CONFLICT ({identity}) DO UPDATE SET {values}"
 REMEMBER = """
-INSERT INTO {deleted} ({identity}, valid_from) SELECT {identity}, valid_from FROM arriving WHERE {deletes}
+INSERT INTO {deleted} ({kept}) SELECT {kept} FROM arriving WHERE {deletes}
 ON CONFLICT ({identity}) DO UPDATE SET valid_from = excluded.valid_from
 """
 COUNT = "SELECT count(*) FROM arriving {versions}"
@@ -37,7 +37,7 @@ FIND_ENDS = """
 WITH found AS (
     SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
     FROM (
-        SELECT {identity}, valid_from FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
+        SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
         {ended}
     ) AS change
     WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
@@ -49,7 +49,7 @@ WITH found AS (
 )
 SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM written)
 """
-ENDED = "UNION ALL SELECT {identity}, valid_from FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
+ENDED = "UNION ALL SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
 
 
 def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, types: pa.Schema) -> int:
@@ -59,6 +59,7 @@ def write(cursor: Any, table: tuple[str, str], columns: Iterable[str], keys: tup
     names: dict[str, sql.Composable] = {
         "target": sql.Identifier(schema, name), "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
         "columns": listed(columns), "identity": listed(identity), "keys": listed(keys), "deletes": sql.Identifier(deletes or ""),
+        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # the versions may be in order by when they begin
         "values": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]),
         "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),
         "versions": sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes)) if deletes else sql.SQL(""),

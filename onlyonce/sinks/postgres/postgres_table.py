@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -10,11 +11,13 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog.operate import dropping
+from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import names
+from onlyonce.model.sinks import column_types, names
+from onlyonce.model.sinks.column_types import Length
 from onlyonce.sinks.postgres import postgres_history
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
@@ -23,11 +26,16 @@ TYPES = {
     "boolean": "boolean", "double": "double precision", "float": "real", "date": "date", "binary": "bytea",
     "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
 }  # fmt: skip
+STRINGS = re.compile(r"text|character varying(\(\d+\))?")
+"""What holds a string as it is: `character(n)` cuts the spaces at its end."""
 READER = "onlyonce_reader"
 SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 """The names of columns that each table of PostgreSQL has already."""
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 """What else has columns: a unit and its rows can't be committed together there."""
+
+CLEAR = "WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) FROM gone)"
+"""Both counts are of one moment, so rows that others add meanwhile are in neither."""
 
 
 class SinkTable:
@@ -38,12 +46,16 @@ class SinkTable:
         self.schema, table = sink.table.split(".")
         self.name = names.POSTGRES.table(table, suffix)
         self.by_window = output.on_backfill == "correct"
+        self.lengths: dict[str, Length] = {}
+        """The columns of the table that take values up to a length, after `prepare`."""
+        self._declared: dict[str, str] = {}
 
     def prepare(self, schema: StructType) -> None:
         """Make schema and table, add new columns. Raises Refused for a key, a number or a type that is not there."""
         schema = self.stored(schema)
         self._check_keys(schema)
         kept = {f.name: _type(f) for f in schema.fields}
+        self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         columns = {n: t for n, t in kept.items() if n not in self._left_out()}
         beside = names.POSTGRES.by_window(self.name)
 
@@ -83,14 +95,16 @@ class SinkTable:
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         self._check_table(connection, table, columns, keys)
         there = self.make(connection, table, columns, keys)
-        if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
-            name, (wanted, found) = next(iter(different.items()))
-            raise Refused(
-                f"output {self._output.name}: column {name} is {wanted}, but in {self.schema}.{table} it is "
-                f"{found or 'missing'}",
-                data="nothing was written",
-                hint="a changed type needs another name or another table; a new key another table",
-            )
+        lacking = dict.fromkeys(keys, "missing")  # a key is not added to a table that is there
+        held = lacking | self.as_wanted(columns, there)
+        column_types.refuse_other(f"output {self._output.name}", f"{self.schema}.{table}", columns, held, self._declared)
+        if table == self.name:
+            found = {name: column_types.length(there[name], mysql=False) for name in columns}
+            self.lengths = {name: length for name, length in found.items() if length}
+
+    def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
+        """Return the types of the table; those that take the same values as the rows' type are called as this is."""
+        return {name: "text" if wanted.get(name) == "text" and STRINGS.fullmatch(kind) else kind for name, kind in there.items()}
 
     def check(self, schema: StructType) -> None:
         """Raise Refused if the output can't be written to the table as the table is now. Changes nothing."""
@@ -194,8 +208,8 @@ class SinkTable:
             unique = sql.SQL(", ").join(map(sql.Identifier, keys))
             parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(unique))
         schema = sql.Identifier(self.schema)
-        # One at a time in a schema, not in a table: of two that grant on the schema at once PostgreSQL fails one.
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema,))
+        # A lock of the schema, not of the table: if two transactions grant on one schema at once, PostgreSQL fails one.
+        locks.wait(connection, locks.schema(self.schema))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         made = not self._there(connection, table)
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
@@ -214,8 +228,15 @@ class SinkTable:
         return self._there(connection, table)
 
     def clear(self, connection: Connection) -> None:
-        """Take out all rows."""
-        connection.connection.cursor().execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(self.schema, self.name)))
+        """Take out all rows. Raise Refused if a trigger of the table keeps some: they would stand next to those that are computed again."""
+        cursor: Any = connection.connection.cursor()
+        cursor.execute(sql.SQL(CLEAR).format(sql.Identifier(self.schema, self.name)))
+        [(kept,)] = cursor.fetchall()
+        if kept:
+            self._refuse(
+                f"a trigger of {self.schema}.{self.name} keeps {kept:,} rows that are to be deleted, since all are computed again",
+                "let the trigger delete every row, or name another table",
+            )
 
     def _there(self, connection: Connection, table: str) -> dict[str, str]:
         cursor: Any = connection.connection.cursor()
@@ -232,7 +253,3 @@ def _type(field: StructField) -> str:
     if isinstance(kind, DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     return TYPES.get(kind.simpleString(), "jsonb")
-
-
-def _same(wanted: str, found: str | None) -> bool:
-    return found is not None and wanted.replace(" ", "") == found.replace(" ", "")

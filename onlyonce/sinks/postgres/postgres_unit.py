@@ -14,7 +14,6 @@ from typing import Any
 import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
-from pyarrow import csv
 from pyspark import TaskContext
 from sqlalchemy import Connection
 
@@ -27,12 +26,12 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
+from onlyonce.sinks import csv_rows
 from onlyonce.sinks.content_hash import HASH, Tally
 from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.pinned import PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
-QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 AT_A_TIME = 1 << 20
 """Bytes that COPY asks for; psycopg2's 8,192 are a call for some thirty rows."""
 
@@ -255,7 +254,7 @@ def _text(template: str, names: dict[str, Any], cursor: Any) -> str:
 
 
 class _Csv(io.RawIOBase):
-    """Arrow batches as the CSV that COPY reads: valid values quoted, so that null and '' differ."""
+    """Arrow batches as the CSV that COPY reads."""
 
     def __init__(self, first: pa.RecordBatch, rest: Batches) -> None:
         self._pieces = self._encode(first, rest)
@@ -281,7 +280,8 @@ class _Csv(io.RawIOBase):
         batch: pa.RecordBatch | None = first
         while batch is not None:
             sink = io.BytesIO()
-            csv.write_csv(batch, sink, QUOTED)
+            with csv_rows.writer(sink, batch.schema, header=False) as writer:
+                writer.write_batch(batch)
             self.count += batch.num_rows
             yield sink.getvalue()
             batch = next(rest, None)

@@ -27,6 +27,7 @@ from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits
@@ -50,9 +51,14 @@ class PostgresWriter:
             authorities.adopt(self._context.database, self._query.driver, self._authority)
         self._table.prepare(schema)
 
-    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+    def lengths(self) -> Lengths:
+        """See `SinkWriter`."""
+        return self._table.lengths
+
+    def write(self, batch: Batch, rows: DataFrame | pa.Table, content_of_rows: Content) -> int:
         """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
         if batch.at_least_once:
+            assert isinstance(rows, DataFrame)
             return self._plainly(batch, rows, content_of_rows.rows)
         if content_of_rows.rows == 0:
             self._units.commit_nothing(batch, content_of_rows)
@@ -60,24 +66,12 @@ class PostgresWriter:
         self._commit(batch, rows, content_of_rows, self._sink.write, None)
         return 0
 
-    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Those of a batch of one partition: the driver is its task then."""
+    def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """Return the rows of a batch of one partition: the driver is its task then."""
         if batch.at_least_once or batch.plan.partitions != 1:
             return None
         stored = self._stored(rows)
-        hashed = stored.withColumn(HASH, content_hash.row_hash(stored.schema))
-        carried = content_hash.carried(stored.schema, stored.columns)
-        return hashed.select(*[encoding.in_copy(f) for f in stored.schema.fields], *carried, HASH, F.lit(0).alias(PARTITION))
-
-    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
-        """The one unit of the batch."""
-        if content.rows == 0:
-            self._units.commit_nothing(batch, content)
-            return
-        passing("postgres-before-units")
-        work = self._work(batch, content, rows.column_names, self._sink.write, None)
-        list(postgres_unit.write_unit(work)(iter(rows.to_batches())))
-        passing("postgres-after-units")
+        return _in_copy(stored.withColumn(HASH, content_hash.row_hash(stored.schema)).withColumn(PARTITION, F.lit(0)), stored.schema)
 
     def landed(self, plan: Plan) -> bool:
         """Whether any rows of this batch are noted."""
@@ -88,17 +82,14 @@ class PostgresWriter:
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, content_of_rows, "replace", tuple(time.isoformat() for time in span.times))
 
-    def _commit(self, batch: Batch, rows: DataFrame, content: Content, write: str, windows: tuple[str, ...] | None) -> None:
-        rows = self._stored(rows)
-        schema = rows.schema
-        key = (
-            F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys])
-            if self._sink.keys
-            else content_hash.row_hash(schema)
-        )
-        pinned = self._units.pinned(batch, rows, key)
-        exported = pinned.select(*[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION)
-        self._units.commit(exported, self._work(batch, content, exported.columns, write, windows))
+    def _commit(self, batch: Batch, rows: DataFrame | pa.Table, content: Content, write: str, windows: tuple[str, ...] | None) -> None:
+        exported = rows if isinstance(rows, pa.Table) else self._pinned(batch, self._stored(rows))
+        columns = exported.column_names if isinstance(exported, pa.Table) else exported.columns
+        self._units.commit(exported, self._work(batch, content, columns, write, windows))
+
+    def _pinned(self, batch: Batch, rows: DataFrame) -> DataFrame:
+        keys = [F.col(quoted(key)) for key in self._sink.keys]
+        return _in_copy(self._units.pinned(batch, rows, F.xxhash64(*keys) if keys else content_hash.row_hash(rows.schema)), rows.schema)
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         return rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
@@ -144,3 +135,8 @@ class PostgresWriter:
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
         self._units.end(connection, batch, self._authority)
+
+
+def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:
+    """Return rows that have their HASH and PARTITION as COPY gets them."""
+    return pinned.select(*[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION)

@@ -16,7 +16,6 @@ import lzma
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import IO, Any
 
 import fastavro
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onlyonce.model.errors import Refused
-from onlyonce.sources.files import avro_types
+from onlyonce.sources.files import avro_types, regular_file
 from onlyonce.sources.files.listing import Damaged, FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 
@@ -147,7 +146,7 @@ def _check_codec(at: FileAt, codec: str) -> None:
 
 
 def _opened(at: FileAt) -> IO[bytes]:
-    return io.BufferedReader(ObjectFile(*at)) if at.etag else Path(at.path).open("rb")
+    return io.BufferedReader(ObjectFile(*at)) if at.etag else open(regular_file.opened(at.path), "rb")  # noqa: PTH123 - a descriptor
 
 
 def _block(file: IO[bytes]) -> bytes | None:

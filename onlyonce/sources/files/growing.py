@@ -1,4 +1,4 @@
-"""Files that grow: their identity, how far they reach in whole lines, and which part of them is new.
+"""Files that grow: their identity, how far they reach in whole records, and which part of them is new.
 
 A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file under an old name is another
 file. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them at that place, it was cut
@@ -17,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import xxhash
 
 from onlyonce.declare.sources.starts import Start, before_start
-from onlyonce.sources.files import packing, regular_file
+from onlyonce.sources.files import packing, record_ends, regular_file
 from onlyonce.sources.files.file_identity import inode, of_open, opened
 from onlyonce.sources.files.folders import Folders
-from onlyonce.sources.files.listing import InputFile, accept, printable
+from onlyonce.sources.files.listing import Csv, InputFile, accept, cuts_at, printable
 
 MARK = 1 << 10
 PIECE = 1 << 20
@@ -43,26 +44,38 @@ class Known:
     refused: bool = False
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """After how many bytes a range ends, and, of CSV, within how many bytes of a record its quotes are closed."""
+
+    most_bytes: int
+    quoted_within: int | None
+
+
 def new_ranges(
-    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders | None = None
-) -> list[InputFile]:
-    """What each file of the folder has beyond what is known of it, in ranges of whole lines; the oldest change first."""
+    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders | None = None,
+    quoted_within: int | None = None,
+) -> list[InputFile]:  # fmt: skip
+    """What each file of the folder has beyond what is known of it, in ranges of whole records; the oldest change first."""
+    asked = _Asked(most_bytes, quoted_within)
     found = sorted(_there(folder, with_packed, links=links, folders=folders or Folders()), key=lambda one: (one.modified_ns, one.path))
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
-        looks = pool.map(lambda one: list(_new(one, known, most_bytes)), found)
+        looks = pool.map(lambda one: list(_new(one, known, asked)), found)
         ranges = [one for of_file in looks for one in of_file]
     # A file that is renamed while we list may be found under both names.
     return list({(one.identity, one.begins, one.refusal is None): one for one in ranges}.values())
 
 
-def at_start(folder: Path, start: Start, *, with_packed: bool = False, links: bool = False) -> list[InputFile]:
-    """What lies before the start: of each file that was there, all of its whole lines."""
-    everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links)
+def at_start(
+    folder: Path, start: Start, *, with_packed: bool = False, links: bool = False, quoted_within: int | None = None
+) -> list[InputFile]:
+    """What lies before the start: of each file that was there, all of its whole records."""
+    everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links, quoted_within=quoted_within)
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 
 def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> Iterator[list[InputFile]]:
-    """Groups of ranges, each of so many bytes at most (a line may go over it), and with no file twice."""
+    """Groups of ranges, each of so many bytes at most (a record may go over it), and with no file twice."""
     group: list[InputFile] = []
     held = 0
     for one in ranges:
@@ -120,7 +133,7 @@ def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders) ->
     return found
 
 
-def _new(one: _There, known: Mapping[str, Known], most_bytes: int) -> Iterator[InputFile]:
+def _new(one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[InputFile]:
     path, number = one.path, one.inode
     if printable(path) != path:
         yield from _refused(
@@ -136,8 +149,10 @@ def _new(one: _There, known: Mapping[str, Known], most_bytes: int) -> Iterator[I
             who = of_open(file, path)
             if who is None or (seen := known.get(who, Known(0, ""))).refused:
                 return
-            made = InputFile(path, now.st_size, now.st_mtime_ns, 0, None, who, seen.ends, seen.ends, seen.mark)
-            yield from _of_packed(made, one, known) if packing.of(path) else _of_open(file, made, seen, most_bytes)
+            made = InputFile(
+                path, now.st_size, now.st_mtime_ns, 0, None, who, seen.ends, seen.ends, seen.mark, quoted_within=asked.quoted_within
+            )
+            yield from _of_packed(made, one, known, asked) if packing.of(path) else _of_open(file, made, seen, asked)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -150,56 +165,49 @@ def _refused(path: str, who: str, known: Mapping[str, Known], reason: str) -> It
         yield InputFile(path, 0, 0, 0, reason, who, mark=who)
 
 
-def _of_open(file: int, made: InputFile, seen: Known, most_bytes: int) -> Iterator[InputFile]:
+def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator[InputFile]:
     if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
         yield replace(made, refusal=CUT.format(ends=seen.ends))
         return
-    end, at = _last_line_end(file, seen.ends, made.size), seen.ends
-    while at < end:
-        stop = end if end - at <= most_bytes else _line_end(file, at + most_bytes - 1, end)
-        yield replace(made, begins=at, ends=stop, lines=_count(file, at, stop), mark=_mark(file, stop))
-        at = stop
+    one = made
+    for ends in _ends(file, seen.ends, made.size, asked.quoted_within):
+        while len(ends):
+            # A range is whole with the record that reaches so many bytes.
+            whole = int(np.searchsorted(ends, one.begins + asked.most_bytes))
+            mine, ends = ends[: whole + 1], ends[whole + 1 :]
+            one = replace(one, ends=int(mine[-1]), lines=one.lines + len(mine), cuts=(*one.cuts, *_cuts(one, mine, asked.quoted_within)))
+            if one.ends - one.begins >= asked.most_bytes:
+                yield _marked(file, one)
+                one = replace(made, begins=one.ends, ends=one.ends)
+    if one.lines:
+        yield _marked(file, one)
 
 
-def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known]) -> Iterator[InputFile]:
+def _ends(file: int, start: int, size: int, quoted_within: int | None) -> Iterator[record_ends.Ends]:
+    """Yield the ends of the records in [start, size) that end for certain: the begin of a line waits, and so does a record whose quote is open."""
+    found, at = record_ends.reader(quoted_within, start), start
+    while at < size and (data := os.pread(file, min(PIECE, size - at), at)):
+        yield found.add(data)
+        at += len(data)
+
+
+def _cuts(one: InputFile, ends: record_ends.Ends, quoted_within: int | None) -> Iterator[int]:
+    return iter(()) if quoted_within is None else cuts_at(ends, one.cuts[-1] if one.cuts else one.begins)
+
+
+def _marked(file: int, one: InputFile) -> InputFile:
+    return replace(one, mark=_mark(file, one.ends), cuts=tuple(cut for cut in one.cuts if cut < one.ends))
+
+
+def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[InputFile]:
     if made.identity in known:
         if made.size != made.ends:
             yield replace(made, refusal="the packed file changed under its name; give new data a new name")
         return
-    file = accept(one.place, made.path, made.size, made.modified_ns)
+    file = accept(one.place, made.path, made.size, made.modified_ns, None if asked.quoted_within is None else Csv(asked.quoted_within))
     yield replace(file, identity=made.identity, begins=0, ends=made.size, mark=f"{made.size}")
 
 
 def _mark(file: int, end: int) -> str:
     begin = max(0, end - MARK)
     return xxhash.xxh64_hexdigest(os.pread(file, end - begin, begin))
-
-
-def _last_line_end(file: int, start: int, size: int) -> int:
-    """The place after the last line feed in [start, size); `start` when there is none."""
-    at = size
-    while at > start:
-        begin = max(start, at - PIECE)
-        found = os.pread(file, at - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        at = begin
-    return start
-
-
-def _line_end(file: int, at: int, end: int) -> int:
-    """The place after the first line feed at or after `at`; `end` when there is none before."""
-    while at < end and (data := os.pread(file, min(PIECE, end - at), at)):
-        found = data.find(b"\n")
-        if found >= 0:
-            return at + found + 1
-        at += len(data)
-    return end
-
-
-def _count(file: int, at: int, stop: int) -> int:
-    lines = 0
-    while at < stop and (data := os.pread(file, min(PIECE, stop - at), at)):
-        lines += data.count(b"\n")
-        at += len(data)
-    return lines

@@ -1,9 +1,9 @@
-"""Reads lines of files with their places. The place of a line is the byte at which it begins. Ranges of bytes are read in parallel.
+"""Reads records of files with their places. The place of a record is the byte at which it begins. Ranges of bytes are read in parallel.
 
-Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into lines itself, on
-whole arrays. It holds some megabytes at a time, and more only for a longer line, up to the largest size of a record. Of a longer
-record it keeps the beginning and the reason. A range has the lines that *begin* in it, so a file has the same lines
-at the same places however it is cut.
+Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into records itself (`record_ends`), on
+whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the largest size of one. Of a longer
+record it keeps the beginning and the reason. A range of lines has those that *begin* in it. A range of CSV begins and ends where a record does, which
+the listing has found. So a file has the same records at the same places however it is cut.
 
 Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a file that vanished, and for a
 growing file that was replaced. Not promised: that any other change of a file during reading is noticed here; the count of its lines
@@ -29,15 +29,13 @@ from onlyonce.model import record_size
 from onlyonce.model.errors import Retryable
 from onlyonce.session import worker
 from onlyonce.session.worker import Batches, Work
+from onlyonce.sources.files import record_ends
 from onlyonce.sources.files.file_identity import Inode
-from onlyonce.sources.files.listing import FileAt, opened
+from onlyonce.sources.files.listing import RANGE, FileAt, opened
 from onlyonce.sources.files.regular_file import NoFile
 
 PIECE = 1 << 22
-RANGE = 1 << 25
-"""How much of a file one task reads at most; small files are read together up to it."""
 MOST = 1 << 62
-NEWLINE = 10
 ARROW = pa.schema(
     [("oo_line", pa.string()), ("oo_refused", pa.string()), ("oo_file", pa.int64()), ("oo_position", pa.int64())]
 )
@@ -45,11 +43,12 @@ ARROW = pa.schema(
 
 @dataclass(frozen=True)
 class Range:
-    """A part of a file: the lines that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
+    """A part of a file: the records that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
 
-    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
-    `inode` the file may be renamed while it is read: another one under its name is not taken for it. A line of more than
-    `most` bytes is told, and not read. With an `etag` it is an object of so many `bytes`, packed or not.
+    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` records at its begin are none (a header). With an
+    `inode` the file may be renamed while it is read: another one under its name is not taken for it. A record of more than
+    `most` bytes is told, and not read. With an `etag` it is an object of so many `bytes`, packed or not. `quoted_within`: of CSV, the bytes of a record
+    within which a quote is closed; it may be cut at the places `cuts`.
     """
 
     path: str
@@ -63,6 +62,8 @@ class Range:
     most: int = record_size.DEFAULT
     etag: str = ""
     bytes: int = 0
+    quoted_within: int | None = None
+    cuts: tuple[int, ...] = ()
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
@@ -75,39 +76,48 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
     return worker.each(spark, tasks, of_task, schema)
 
 
-def packed(path: str, key: int, ending: str, skipped: int = 0, most: int = record_size.DEFAULT, **of_object: Any) -> Range:
-    """All of a packed file. Its places are those of its content. `of_object`: its `etag` and `bytes`."""
-    return Range(path, key, 0, MOST, MOST, packed=ending, skipped=skipped, most=most, **of_object)
+def packed(path: str, key: int, ending: str, **others: Any) -> Range:
+    """All of a packed file. Its places are those of its content. `others`: as of any range."""
+    return Range(path, key, 0, MOST, MOST, packed=ending, **others)
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
-    """The lines of one range, some thousand at a time."""
+    """The records of one range, some thousand at a time."""
+    skipped = part.skipped
+    for batch in _batches(part):
+        if skipped < len(batch):
+            yield batch.slice(skipped)
+        skipped = max(skipped - len(batch), 0)
+
+
+def _batches(part: Range) -> Iterator[pa.RecordBatch]:
     with _opened(part) as file:
         at = _begin(file, part)
+        found = record_ends.reader(part.quoted_within, at)
         begun = _Begun(part.most)
         left = part.size - file.tell()
         while at < part.end:
             data = file.read(min(PIECE, left))
             left -= len(data)
-            cut = data.rfind(b"\n") + 1
             if not data:
                 if part.inode is not None and left:
                     raise _other(part)
-                if begun.bytes:
-                    yield _batch(part, begun.ended(b"\n"), at, begun.dropped)
+                if len(ends := found.finish()):
+                    yield _batch(part, begun.ended(b""), at, ends, begun.dropped)
                 return
-            if not cut:
+            ends = found.add(data)
+            if not len(ends):
                 begun.add(data)
                 continue
-            whole, dropped = begun.ended(data[:cut]), begun.dropped
-            begun = _Begun(part.most)
-            begun.add(data[cut:])
-            yield _batch(part, whole, at, dropped)
-            at += len(whole) + dropped
+            whole, dropped = begun.ended(data), begun.dropped
+            begun, cut = _Begun(part.most), int(ends[-1]) - at - dropped
+            begun.add(whole[cut:])
+            yield _batch(part, whole[:cut], at, ends, dropped)
+            at = int(ends[-1])
 
 
 class _Begun:
-    """A line that is longer than a piece, as far as it was read. Once it is too long, all but its beginning is dropped."""
+    """A record that is longer than a piece, as far as it was read. Once it is too long, all but its beginning is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most, self._pieces = most, list[bytes]()
@@ -122,13 +132,17 @@ class _Begun:
             self._pieces, self.dropped = [kept], self.bytes - len(kept)
 
     def ended(self, data: bytes) -> bytes:
-        """It (but what was dropped), its end, and what comes behind."""
+        """It (but what was dropped), and what comes behind."""
         return b"".join([*self._pieces, data])
 
 
 def _cut(whole: Range) -> Iterator[Range]:
     if whole.packed:
         yield whole
+        return
+    if whole.quoted_within is not None:
+        for start, end in pairwise([whole.start, *whole.cuts, whole.end]):
+            yield replace(whole, start=start, end=end, size=end, cuts=(), skipped=whole.skipped if start == whole.start else 0)
         return
     # All alike: beside a small rest at the end of each file a core would have nothing to do.
     parts = -(-(whole.end - whole.start) // RANGE)
@@ -182,13 +196,11 @@ def _other(part: Range) -> Retryable:
 
 
 def _begin(file: IO[bytes], part: Range) -> int:
-    """Go to the first line that begins in the range; gives its place."""
+    """Go to the first record that begins in the range; gives its place."""
     at = part.start
-    if at:
+    if at and part.quoted_within is None:
         # Behind the end of the range its lines are no matter: each range would look through all of a long one.
         at = _after_line(file, at - 1, part.end)
-    for _ in range(part.skipped):
-        at = _after_line(file, at, part.size)
     file.seek(at)
     return at
 
@@ -204,16 +216,18 @@ def _after_line(file: IO[bytes], at: int, size: int) -> int:
     return size
 
 
-def _batch(part: Range, whole: bytes, at: int, dropped: int) -> pa.RecordBatch:
-    """The lines of a piece that begin before the range ends; the piece ends with a line feed. So many bytes of the first line
-    were dropped."""
-    ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
-    begins = np.concatenate([[0], ends + 1])
-    places = begins + at
-    places[1:] += dropped
+def _batch(part: Range, whole: bytes, at: int, ends: record_ends.Ends, dropped: int) -> pa.RecordBatch:
+    """The records of a piece that begin before the range ends. The first of them begins at the byte `at`, and so many bytes of it were dropped."""
+    if not whole.endswith(b"\n"):  # the last one of a file
+        whole, ends = whole + b"\n", np.append(ends[:-1], ends[-1:] + 1)
+    places = np.concatenate([[at], ends])
+    begins = np.maximum(places - at - dropped, 0)
     count = int(np.searchsorted(places[:-1], part.end))
-    # Without its line feeds a piece is the texts one after the other, as Arrow has them.
-    texts = whole[: begins[count]].replace(b"\n", b"")
+    # Without the line feeds at its records' ends a piece is the texts one after the other, as Arrow has them.
+    held = int(begins[count])
+    texts = whole[:held].replace(b"\n", b"")
+    if len(texts) < held - count:  # some are within records
+        texts = np.delete(np.frombuffer(whole, np.uint8, held), begins[1 : count + 1] - 1).tobytes()
     offsets = (begins[: count + 1] - np.arange(count + 1)).astype(np.int32)
     values = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
     values, reasons = _within(part, values, places[: count + 1])

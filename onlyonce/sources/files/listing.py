@@ -19,18 +19,19 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from onlyonce.model.values.line_values import Invalid, csv_cells
-from onlyonce.sources.files import packing, regular_file
+from onlyonce.sources.files import packing, record_ends, regular_file
 from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.object_file import ObjectFile
 
 PIECE = 1 << 22
+RANGE = 1 << 25
+"""How much of a file one task reads at most; small files are read together up to it."""
 NEWLINE = ord("\n")
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
 """In the place of size and time of change of what is no file: those of a pipe change."""
 Counter = Callable[["FileAt"], int]
-Header = Sequence[str] | None
-"""The names that the first line of each file must have, if it is a header."""
+"""Counts the records of a file that has no lines, and raises Damaged."""
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
@@ -40,6 +41,17 @@ class FileAt(NamedTuple):
     path: str
     bytes: int = 0
     etag: str = ""
+
+
+class Csv(NamedTuple):
+    """How files of CSV are read: an open quote is closed within so many bytes of its record; and the names that the first record must have, if it is a header."""
+
+    quoted_within: int
+    header: Sequence[str] | None = None
+
+
+Layout = Csv | Counter | None
+"""How the records of files are found and counted. None: each is a line."""
 
 
 class Damaged(ValueError):
@@ -52,6 +64,9 @@ class InputFile:
 
     Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
     file stands for its last bytes before `ends`. Of an object the `mark` is its ETag. `root`: the inbox, as `path` names it.
+
+    Of CSV `quoted_within` is the number of bytes of a record within which its quotes are closed, as when it was counted, and at each of the `cuts` a
+    record begins, so its parts can be read in parallel.
     """
 
     path: str
@@ -64,6 +79,8 @@ class InputFile:
     ends: int = 0
     mark: str = ""
     root: str = ""
+    cuts: tuple[int, ...] = ()
+    quoted_within: int | None = None
     moved_to: str = ""
 
     @property
@@ -91,22 +108,20 @@ class _Found:
 def new_files(
     folder: Path,
     known: dict[str, tuple[int, int]],
-    header: Header = None,
-    count: Counter | None = None,
+    layout: Layout = None,
     *,
     links: bool = False,
     folders: Folders | None = None,
 ) -> Iterator[InputFile]:
     """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
 
-    `header` is what the first line of each must be; it is no record. `count` counts the records of a file that has no
-    lines, and raises Damaged. `links`: whether links are followed. `folders`: what becomes of those below.
+    `links`: whether links are followed. `folders`: what becomes of those below.
     No error for a single file: one that can't be read has a `refusal`, one that vanishes was never there.
     """
     # Small files are counted at once: handing them to another thread takes longer than to read them.
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
-            pool.submit(_accepted, one, header, count) if one.size > PIECE else _accepted(one, header, count)
+            pool.submit(_accepted, one, layout) if one.size > PIECE else _accepted(one, layout)
             for one in _fresh(folder, known, links, folders or Folders())
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
@@ -145,29 +160,29 @@ def printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _accepted(one: _Found, header: Header, count: Counter | None) -> InputFile:
+def _accepted(one: _Found, layout: Layout) -> InputFile:
     if one.refusal:
         return InputFile(one.name, one.size, one.modified_ns, 0, one.refusal)
-    return accept(one.path, one.name, one.size, one.modified_ns, header, count)
+    return accept(one.path, one.name, one.size, one.modified_ns, layout)
 
 
-def accept(
-    path: str, name: str, size: int, modified_ns: int, header: Header = None, count: Counter | None = None, etag: str = ""
-) -> InputFile:
+def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = None, etag: str = "") -> InputFile:
     """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL. Raises Changed and FileNotFoundError of an object."""
     packed_as = packing.of(name)
     try:
-        if count is not None:
-            if not etag:
-                regular_file.check(path)
-            return InputFile(name, size, modified_ns, count(FileAt(path, size, etag)), None)
+        if callable(layout):
+            return InputFile(name, size, modified_ns, layout(FileAt(path, size, etag)), None)
         if packed_as and not size:
             raise EOFError("it is empty")
         content = partial(opened, FileAt(path, size, etag), packed_as)
-        lines, refusal = _count_lines(content), None
-        if header is not None:
-            lines, refusal = lines - 1, _other_header(content, header)
-        return InputFile(name, size, modified_ns, 0 if refusal else lines, refusal)
+        if layout is None:
+            return InputFile(name, size, modified_ns, _count_lines(content), None)
+        lines, cuts = _csv_records(content, layout.quoted_within)
+        refusal = None if layout.header is None else _other_header(content, layout.header, layout.quoted_within)
+        lines = 0 if refusal else lines - (layout.header is not None)
+        # At the end of the file no part begins, and the places in a packed one are those of its content.
+        parts = () if packed_as else tuple(cut for cut in cuts if cut < size)
+        return InputFile(name, size, modified_ns, lines, refusal, cuts=parts, quoted_within=layout.quoted_within)
     except Damaged as error:
         return InputFile(name, size, modified_ns, 0, str(error))
     except Exception as error:
@@ -203,6 +218,23 @@ def _count_lines(content: Content) -> int:
     return ends + (last != b"\n")
 
 
+def _csv_records(content: Content, quoted_within: int) -> tuple[int, list[int]]:
+    """Return how many records there are, and where a part of the file can begin."""
+    lines, cuts = 0, list[int]()
+    with content() as file:
+        for ends in record_ends.of_content(file, quoted_within):
+            lines += len(ends)
+            cuts += cuts_at(ends, cuts[-1] if cuts else 0)
+    return lines, cuts
+
+
+def cuts_at(ends: record_ends.Ends, last: int) -> Iterator[int]:
+    """Yield the ends of records at which the parts of a file begin, given where the last part begins."""
+    while (at := int(np.searchsorted(ends, last + RANGE))) < len(ends):
+        last = int(ends[at])
+        yield last
+
+
 @contextmanager
 def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
     """The content of a regular file, or of an object. Its name tells nothing here: where links are allowed it is another one."""
@@ -215,13 +247,22 @@ def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _other_header(content: Content, header: Sequence[str]) -> str | None:
+def _other_header(content: Content, header: Sequence[str], quoted_within: int) -> str | None:
     with content() as file:
-        first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+        first = _first_record(file, min(quoted_within, MOST_HEADER)).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
     with suppress(Invalid):
         if [(name or "").strip() for name in csv_cells(first)] == [name.strip() for name in header]:
             return None
     return f"the first line of the file is {first[:200]!r}, and not the header {','.join(header)!r}"
+
+
+def _first_record(file: IO[bytes], quoted_within: int) -> bytes:
+    found, begin = record_ends.reader(quoted_within), b""
+    while len(begin) <= MOST_HEADER and (data := file.read(MOST_HEADER)):
+        begin += data
+        if len(ends := found.add(data)):
+            return begin[: ends[0]]
+    return begin[: int(next(iter(found.finish()), MOST_HEADER))]
 
 
 def changed(file: InputFile, *, links: bool = False) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onlyonce.model.storage.location import Url, location
 from onlyonce.sources.files import listing
 from onlyonce.sources.files.folders import Folders
-from onlyonce.sources.files.listing import Counter, Header, InputFile
+from onlyonce.sources.files.listing import InputFile, Layout
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
 
@@ -79,13 +79,12 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
 
 
 def new_objects(
-    prefix: Url, named: str, there: Known, header: Header, most: int, count: Counter | None = None, folders: Folders | None = None
+    prefix: Url, named: str, there: Known, layout: Layout, most: int, folders: Folders | None = None
 ) -> Iterator[list[InputFile]]:
-    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it; `count`
-    counts the records of an object that has no lines."""
-    with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if count else AT_ONCE) as pool:
+    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it."""
+    with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if callable(layout) else AT_ONCE) as pool:
         for some in _parts(_fresh(prefix, named, there, folders or Folders()), most):
-            accepted = pool.map(partial(_accepted, prefix, named, header, count), sorted(some, key=lambda one: str(one[0].at)))
+            accepted = pool.map(partial(_accepted, prefix, named, layout), sorted(some, key=lambda one: str(one[0].at)))
             if found := [one for one in accepted if one is not None]:
                 yield found
 
@@ -127,16 +126,16 @@ def _name(prefix: Url, named: str, entry: Entry) -> str:
     return named + str(entry.at).removeprefix(str(prefix))
 
 
-def _accepted(prefix: Url, named: str, header: Header, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
+def _accepted(prefix: Url, named: str, layout: Layout, found: tuple[Entry, bool]) -> InputFile | None:
     entry, replaced = found
     name, path = _name(prefix, named, entry), str(entry.at)
     at = (entry.bytes, round(entry.modified * 1_000_000_000))
     refusal = listing.refusal(path, path, replaced=replaced)
     try:
-        one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, header, count, entry.etag)
+        one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, layout, entry.etag)
     except (Changed, FileNotFoundError):
         return None
-    return InputFile(one.path, one.size, one.modified_ns, one.lines, one.refusal, mark=entry.etag, root=named)
+    return replace(one, mark=entry.etag, root=named)
 
 
 def _changed(file: InputFile) -> str | None:

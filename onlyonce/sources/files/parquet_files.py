@@ -10,7 +10,6 @@ size holds for a file whose own figures are too low.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet, types
 
 from onlyonce.model.storage.location import is_url, location
+from onlyonce.sources.files import regular_file
 from onlyonce.sources.files.listing import Damaged, FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 from onlyonce.sources.files.row_sizes import AT_ONCE
@@ -73,8 +73,10 @@ def opened(at: FileAt, **form: Any) -> parquet.ParquetFile:
     checked = {"page_checksum_verification": True, **form}
     if at.etag:
         return arrow.opened(ObjectFile(*at), **checked)
-    # A path as it is, whatever it looks like; of a URL the object, which is of a table and never changes.
-    return arrow.opened(location(at.path) if is_url(at.path) else Path(at.path), **checked)
+    if is_url(at.path):
+        return arrow.opened(location(at.path), **checked)  # of a table, and never changes
+    with regular_file.by_descriptor(at.path) as name:
+        return arrow.opened(pa.OSFile(name), **checked)
 
 
 def _at_once(group: parquet.RowGroupMetaData, most_rows: int) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 KINDS = (
     (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
@@ -41,10 +43,14 @@ def opened(path: str) -> int:
     return file
 
 
-def check(path: str) -> None:
-    """The same look, for those who open by name. Raises NoFile."""
-    if not stat.S_ISREG(mode := os.lstat(path).st_mode):
-        raise _no_file(path, mode)
+@contextmanager
+def by_descriptor(path: str) -> Iterator[str]:
+    """Yield a name of an opened regular file for a library that opens by name, which then opens the same file, whatever has taken its place."""
+    descriptor = opened(path)
+    try:
+        yield f"/dev/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def is_directly_below(path: str, inbox: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,10 +21,13 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, DeltaSource, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.declare.sources.sources import IN_COLUMNS
 from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.outputs import releasing
+from onlyonce.model.sources.arrivals import NOTHING, Corrections
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
@@ -43,12 +47,12 @@ from onlyonce.sources.files.listing import InputFile as InputFile
 from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import parse, record_id
+from onlyonce.sources.parse import record_id
 from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
-FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string"
+FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, cuts array<long>, quoted_within long"
 RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
 """Of a source that is read in ranges, or of objects, whose ETag is the mark."""
 LISTINGS = 5
@@ -77,7 +81,9 @@ def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
     return replace(inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source))
 
 
-def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered] | None = None) -> int:
+def register(
+    spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered] | None = None, corrected: Corrections = NOTHING
+) -> int:
     """Append what is new in the inbox to the registry; gives the number of new entries. `reading`: what the run has read of it before.
 
     The transaction of the append is numbered, so of two drivers that list at once one wins and the other
@@ -87,24 +93,25 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime, r
     inbox = placed(inbox, lambda: spark)
     delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
     reading = reading or discovery.reading(inbox.table, inbox.pipeline)
-    added = _register(inbox, driver, now, reading)
+    look = partial(_register, inbox, driver, now, reading, corrected)
+    added = look()
     if isinstance(inbox.pipeline.source, DeltaSource):  # its versions come page by page, each in an append of its own
-        while more := _more(inbox, driver, now, reading, added):
+        while more := _more(look, added):
             added += more
     return added
 
 
-def _more(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], added: int) -> int:
+def _more(look: Callable[[], int], added: int) -> int:
     # What was found before a version that is refused is read first; the next look is told.
     try:
-        return _register(inbox, driver, now, reading) if added else 0
+        return look() if added else 0
     except Refused:
         return 0
 
 
-def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered]) -> int:
+def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections) -> int:
     for _ in range(LISTINGS):
-        added = _register_once(inbox, driver, now, reading)
+        added = _register_once(inbox, driver, now, reading, corrected)
         if added is not None:
             return added
     raise Superseded(
@@ -114,13 +121,12 @@ def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[disc
     )
 
 
-def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered]) -> int | None:
+def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     there = reading.look()
     number = (reading.table.transaction_version(app_id) or 0) + 1
-    # System time never moves back, whatever the clock does: it decides what may be collected.
-    now = max(now, there.last_seen) if there.last_seen else now
+    now = corrected.following(now, registry.name(inbox.table), there.batches - 1, there.last_seen)
     discovery.look_for_folder(inbox, there)
     start = discovery.undecided(inbox, there)
     first, added = NO_BATCH if start else there.batches, 0
@@ -139,7 +145,7 @@ def _schema(pipeline: Pipeline) -> str:
 
 
 def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tuple[Any, ...]:
-    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal, f.root)
+    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal, f.root, list(f.cuts), f.quoted_within)
     return (*file, f.identity, f.begins, f.ends, f.mark, now) if discovery.in_ranges(pipeline) else (*file, now)
 
 
@@ -194,7 +200,8 @@ def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
 
 
 def _file(row: Row) -> InputFile:
-    return InputFile(**{name: value for name, value in row.asDict().items() if name not in ("batch_no", "seen_at")})
+    stored = {name: value for name, value in row.asDict().items() if name not in ("batch_no", "seen_at")}
+    return InputFile(**stored | {"cuts": tuple(row.cuts)})
 
 
 def _where(file: InputFile, moved: Moved) -> InputFile:
@@ -229,12 +236,22 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
     so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
-    count = records(((f.path, f.lines) for f in files), bad)
-    if pipeline.source.format not in parse.COLUMNS:
-        return Lines([_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None), count
+    count, places = records(((f.path, f.lines) for f in files), bad), _places(pipeline, files)
+    if pipeline.source.format not in IN_COLUMNS:
+        return Lines([_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None, places=places), count
     rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
     rows = rows_of(spark, pipeline, readable)
-    return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True)), count
+    return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True), places=places), count
+
+
+def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
+    source = pipeline.source
+    of_table = isinstance(source, DeltaSource)  # a file there is known with its version
+    counts = "record" if isinstance(source, Custom) else "version" if of_table else "row" if source.format in IN_COLUMNS else "byte"
+    # What can't be read as a whole is known by its path alone.
+    whole = {record_id.of_file(file.path): file.place for file in files}
+    names = whole | {key(file): file.identity if of_table else file.place for file in files}
+    return RecordPlaces(names, counts, {key(file) for file in files if packing.of(file.path)} if counts == "byte" else ())
 
 
 def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
@@ -249,19 +266,16 @@ def key(file: InputFile) -> int:
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     source = pipeline.source
-    known, skipped, most = key(file), int(source.header), source.max_record_bytes
+    asked: dict[str, Any] = {"skipped": int(source.header), "most": source.max_record_bytes, "quoted_within": file.quoted_within}
+    path, ending = file.place, packing.of(file.path)
     if inputs.in_store(pipeline):
-        there: dict[str, Any] = {"etag": file.mark, "bytes": file.size}
-        if ending := packing.of(file.path):
-            return line_reader.packed(file.place, known, ending, skipped, most, **there)
-        return line_reader.Range(file.place, known, 0, file.size, file.size, skipped=skipped, most=most, **there)
-    path = regular_file.place(file.place, links=source.links)
-    if file.identity:
+        asked |= {"etag": file.mark, "bytes": file.size}
+    elif file.identity:
         path = growing.located(file, links=source.links)[0]
-    if ending := packing.of(file.path):
-        return line_reader.packed(path, known, ending, skipped, most)
+    else:
+        path = regular_file.place(file.place, links=source.links)
+    if ending:
+        return line_reader.packed(path, key(file), ending, **asked)
     if file.identity:
-        return line_reader.Range(
-            path, known, file.begins, file.ends, file.ends, inode=inode(file.identity), most=most
-        )  # fmt: skip
-    return line_reader.Range(path, known, 0, file.size, file.size, skipped=skipped, most=most)
+        return line_reader.Range(path, key(file), file.begins, file.ends, file.ends, inode=inode(file.identity), cuts=file.cuts, **asked)
+    return line_reader.Range(path, key(file), 0, file.size, file.size, cuts=file.cuts, **asked)

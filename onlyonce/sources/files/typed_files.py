@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.storage.location import is_url
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
 from onlyonce.sources.files.listing import Counter, Damaged, FileAt, InputFile
@@ -104,8 +103,6 @@ def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
     rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
 
     def of_part(part: Part) -> Iterator[pa.RecordBatch]:
-        if not is_url(part.at.path):
-            regular_file.check(part.at.path)
         position = part.position
         of_file = coercion.Place(f"row %s of {part.at.path}", part.key, pipeline.source.max_record_bytes)
         for batch, there in rows(part, wanted.names, needed):

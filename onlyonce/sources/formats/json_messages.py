@@ -6,12 +6,12 @@ Who calls it: `decoding`. Errors: Damaged for a schema that is none. A schema th
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
+from onlyonce.model.values import line_values
 from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema
@@ -58,6 +58,6 @@ def _checker(schema: Schema) -> Callable[[bytes], str | None]:
         if validator.is_valid(value):
             return None
         first = next(iter(validator.iter_errors(value)))
-        return re.sub(r"[\x00-\x1f\x7f]", "\ufffd", first.message)[:TOLD]
+        return line_values.printable(first.message[:TOLD])
 
     return why

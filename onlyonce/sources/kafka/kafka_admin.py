@@ -69,9 +69,15 @@ def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
     """Return whether the broker may remove messages of the topic whose keys came again. If the account may not ask, it may."""
     try:
         with _admin(spark, source) as asking:
-            return "compact" in asking.cleanup_policy().split(",")
+            return "compact" in asking.configuration()["cleanup.policy"].split(",")
     except Refused:
         return True
+
+
+def configuration(spark: SparkSession, source: Kafka) -> dict[str, str]:
+    """Return the settings of a topic. Raises Refused or Retryable if the broker does not tell them."""
+    with _admin(spark, source) as asking:
+        return asking.configuration()
 
 
 class _Asking:
@@ -88,13 +94,14 @@ class _Asking:
                 return None
             raise
 
-    def cleanup_policy(self) -> str:
+    def configuration(self) -> dict[str, str]:
         config = self._jvm.org.apache.kafka.common.config
         topic = config.ConfigResource(config.ConfigResource.Type.TOPIC, self._source.topic)
         wanted = self._jvm.java.util.ArrayList()
         wanted.add(topic)
         found = self._admin.describeConfigs(wanted).all().get().get(topic)
-        return str(found.get("cleanup.policy").value())
+        entries = self._jvm.java.util.ArrayList(found.entries())  # a collection of the JVM that is no list can't be gone through here
+        return {str(entry.name()): str(entry.value()) for entry in entries}
 
     def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
         kafka = self._jvm.org.apache.kafka

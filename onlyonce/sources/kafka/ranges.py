@@ -17,6 +17,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import partitions
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.session import schemas
 from onlyonce.sources.kafka import kafka_admin, kafka_changes, kafka_reader, kafka_schemas
 from onlyonce.sources.kafka.offsets import Range, lost_since, readable, refuse_lost
@@ -72,7 +73,7 @@ class Ranges:
             return {}
         return self._schemas(readable(self.ranges, self._lost_now()))
 
-    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
 
         Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
@@ -96,7 +97,7 @@ class Ranges:
             now = len(lost) + (kafka_reader.records(self.spark, self.source, left).count() if left else 0)
             return fated if now < fated < offsets and self._compacted() else now
 
-        return Lines([], frame, shrinks=self._compacted), must
+        return Lines([], frame, shrinks=self._compacted, places=self._places()), must
 
     def _compacted(self) -> bool:
         return kafka_admin.may_be_compacted(self.spark, self.source)
@@ -123,9 +124,8 @@ class Ranges:
         kinds = dict.fromkeys(source.beside, "string") | source.of_envelope
         return schemas.of(", ".join([LINE, *(f"{BESIDE}{name} {kind}" for name, kind in kinds.items())]))
 
-    def names(self) -> dict[int, str]:
-        """Each partition as 'topic/number', by what stands for it in the place of a record."""
-        return {record_id.of_file(one.place): one.place for one in self.ranges}
+    def _places(self) -> RecordPlaces:
+        return RecordPlaces({record_id.of_file(one.place): one.place for one in self.ranges}, "offset")
 
     def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
         # A place below zero is that of no message.

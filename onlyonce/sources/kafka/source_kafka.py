@@ -21,6 +21,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
+from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import reading as readings
@@ -60,7 +61,7 @@ class Topic:
     bounds: Bounds | None = None
     readings: readings.Readings | None = None
 
-    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
         """Append what is new in the topic to the registry; gives the number of new ranges.
 
         A bounded run reads what was there at its first look, so that a retry reads the same. Raises Refused for lost
@@ -79,7 +80,9 @@ class Topic:
             found = self._new(spark, _known(entries))
             if not found:
                 return 0
-            rows = _rows(entries, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), now)
+            last, seen = registry.last_entry(entries)
+            arrival = corrected.following(now, self.registry, last, seen)
+            rows = _rows(last, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), arrival)
             if registry.append(reading.table, SCHEMA, rows, driver, number, app_id):
                 return len(rows)
         raise Superseded(
@@ -87,6 +90,11 @@ class Topic:
             data="each range is registered once, by whichever driver was first",
             hint="nothing to do while the other one runs",
         )
+
+    @property
+    def registry(self) -> str:
+        """What the log calls the table `ranges`."""
+        return registry.name(self.table)
 
     def last_batch(self) -> int | None:
         """The number of the last batch that was registered; None before the first."""
@@ -175,10 +183,7 @@ def _known(entries: pa.Table) -> Known | None:
     return Known(first_id, last_id, goes_on)
 
 
-def _rows(entries: pa.Table, batches: list[list[Range]], asked: str, now: datetime) -> list[tuple[Any, ...]]:
-    last, seen = pc.max(entries["batch_no"]).as_py(), pc.max(entries["seen_at"]).as_py()
-    # System time never moves back, whatever the clock does: it decides what may be collected.
-    now = max(now, seen) if seen else now
+def _rows(last: int | None, batches: list[list[Range]], asked: str, now: datetime) -> list[tuple[Any, ...]]:
     begin = 0 if last is None else last + 1
     return [
         (begin + number, one.place, one.topic_id, one.part, one.first, one.until, one.refusal, asked, now)

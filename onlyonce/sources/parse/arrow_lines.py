@@ -6,6 +6,9 @@ depend on which of them reads it.
 
 A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines, each line is one row.
 Lines of CSV without a quotation mark are cut at their commas. The others are left to the table's reader.
+
+Three things always are. Arrow's reader has no maps, and its strings are no Base64. A line with an undeclared field counts as such; told to skip such fields,
+Arrow would not say which lines have one, nor that a field is there twice in it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
-from onlyonce.model.values import conversions, line_values
+from onlyonce.model.values import conversions, line_values, time_formats
 from onlyonce.model.values.conversions import Number, Unfit
 
 Mask = NDArray[np.bool_]
@@ -37,11 +40,12 @@ PIECE = 1 << 22
 """How many bytes of lines Arrow reads at once, and more only for a longer line."""
 OPEN, CLOSE, RETURN = b"{}\r"
 EPOCH_FORM = pa.decimal128(38, 9)
-LAST = 253_402_300_799_999_999
-"""In microseconds, the last instant of the year 9999."""
+FIRST, LAST = conversions.FIRST_DAY * 86_400_000_000, conversions.LAST_INSTANT
+"""In microseconds, the first instant of the year 1 and the last one of the year 9999."""
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
-NUMBER = r"\A-?(?:0|[1-9][0-9]{0,37})(?:\.[0-9]{1,38})?\z"
+MOST_DIGITS = 38
+"""A decimal of 128 bits. Arrow takes more digits, and those of a number that gets too many by its scale, and lets the value wrap around."""
 WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
 FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
 DAY = (
@@ -50,6 +54,8 @@ DAY = (
 """Without the 29th of February, which is left to the table's reader."""
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
+UNUSUAL = r'["\n\x00]|(?s:\r.)|\A *\r?\z|\A\xef\xbb\xbf'
+"""What a line of CSV has that is left to the table's reader: a quotation mark, NUL, a line end within, nothing but spaces, or a byte order mark before it."""
 PLAIN = {"boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 """The types for which Arrow accepts nothing more than the table does."""
 
@@ -63,11 +69,12 @@ Checked = tuple[pa.Array, Mask | None]
 
 
 class Shape(NamedTuple):
-    """How a declared type is read: the type that Arrow is given, what makes the declared type of it, and the keys whose values must be numbers."""
+    """How a declared type is read: the type that Arrow is given, what makes the declared type of it, and the keys whose values must be numbers, each
+    with the most digits before the point."""
 
     read_as: pa.DataType
     check: Callable[[pa.Array], Checked]
-    numeric: tuple[str, ...] = ()
+    numeric: tuple[tuple[str, int], ...] = ()
 
 
 class Found(NamedTuple):
@@ -85,7 +92,7 @@ def merged(one: Found, other: Found) -> Found:
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
-    """Return the lines of a block that Arrow reads as the table does, and the columns of those. `kinds`: `DataType.jsonValue` of each column."""
+    """Return the lines of a block that Arrow reads as the table does, and the columns of those. `kinds`: `DataType.jsonValue` of each column, with the forms of its times."""
     nothing = Found(np.zeros(0, np.int64), [])
     texts = lines.cast(pa.binary())
     rows = np.flatnonzero(_whole(texts))
@@ -109,7 +116,7 @@ def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
 def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
     """Return the lines of CSV that have no quotation mark and whose values are certain, and their columns."""
     nothing = Found(np.zeros(0, np.int64), [])
-    checks = [_of_cell(conversions.OF_SPARK.get(kind, kind)) if isinstance(kind, str) else None for kind in kinds.values()]
+    checks = [_of_cell(kind) for kind in kinds.values()]
     if not checks or None in checks:
         return nothing
     rows = np.flatnonzero(_unquoted(lines.view(pa.binary()) if lines.type == pa.string() else lines))
@@ -127,8 +134,8 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
 
 
 def _unquoted(texts: pa.Array) -> Mask:
-    """Return which lines are UTF-8, are not blank, and have no quotation mark, line feed or NUL."""
-    usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, r'["\n\x00]|\A *\r?\z')), False))
+    """Return which lines are UTF-8, are not blank, do not begin with a byte order mark, and have no quotation mark, NUL, line feed or carriage return within."""
+    usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, UNUSUAL)), False))
     return usual & _utf8(texts)
 
 
@@ -143,7 +150,7 @@ def declared(kind: Any) -> pa.DataType | None:
     if kind["type"] == "struct":
         fields = [(one["name"], declared(one["type"])) for one in kind["fields"]]
         return pa.struct(fields) if fields and all(found for _, found in fields) else None
-    return None
+    return TYPES[kind["of"]] if kind["type"] == conversions.FORMATTED else None
 
 
 def typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -172,15 +179,8 @@ def _utf8(texts: pa.Array) -> Mask:
     try:
         texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([_is_utf8(one) for one in texts.to_pylist()])
+        return np.array([one is not None and line_values.is_utf8(one) for one in texts.to_pylist()])
     return np.ones(len(texts), bool)
-
-
-def _is_utf8(line: bytes | None) -> bool:
-    try:
-        return line is not None and bool(line.decode() or True)
-    except UnicodeDecodeError:
-        return False
 
 
 def _sample(line: bytes) -> Mapping[str, Any]:
@@ -206,7 +206,33 @@ def shape(name: str, kind: Any, samples: Sequence[Any]) -> Shape | None:
             return None
         read_as = pa.struct([(field, one.read_as) for field, one in known.items()])
         return Shape(read_as, _of_struct(known), tuple(key for one in known.values() for key in one.numeric))
-    return None
+    return _formatted(name, kind, seen) if kind["type"] == conversions.FORMATTED else None
+
+
+def _formatted(name: str, kind: Mapping[str, str], seen: Sequence[Any]) -> Shape:
+    places = time_formats.EPOCHS.get(kind["form"])
+    if places is not None and _as_numbers(name, seen):
+        return _number(name, pa.decimal128(MOST_DIGITS, EPOCH_FORM.scale - places), _of_epoch)
+    return Shape(pa.string(), _by_values(kind))
+
+
+def _by_values(kind: Any) -> Callable[[pa.Array], Checked]:
+    """Return what converts each of a column's strings once, by the table."""
+    convert, to = conversions.of_type(kind), TYPES[kind["of"]]
+
+    def check(column: pa.Array) -> Checked:
+        coded = column.dictionary_encode()
+        values, wrong = _one_by_one(coded.dictionary, convert, to)
+        of_row = coded.indices
+        doubt = pc.fill_null(pc.take(pa.array(wrong), of_row), False)
+        return values.take(of_row), np.array(doubt) if wrong.any() else None
+
+    return check
+
+
+def _as_numbers(name: str, seen: Sequence[Any]) -> bool:
+    """Return whether a column is read as numbers. In an array no key stands before a value, so there a number can't be told from a string."""
+    return bool(WORD.fullmatch(name)) and 2 * sum(isinstance(one, Number) for one in seen) > len(seen)
 
 
 def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
@@ -216,32 +242,39 @@ def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
         bound = conversions.EXACT_INTEGERS[kind]
         # From there on an integer may have been rounded. NaN and infinities are not less either.
         return Shape(pa.float64() if kind == "double" else pa.float32(), lambda column: (column, _mask(pc.less(pc.abs(column), float(bound)))))
-    # In an array no key stands before a value, so there a number can't be told from a string.
-    as_numbers = bool(WORD.fullmatch(name)) and 2 * sum(isinstance(one, Number) for one in seen) > len(seen)
+    as_numbers = _as_numbers(name, seen)
     if kind == "date":
         return Shape(pa.string(), _day)
     if kind == "timestamp":
-        return Shape(EPOCH_FORM, _of_epoch, (name,)) if as_numbers else Shape(pa.string(), _instant)
+        return _number(name, EPOCH_FORM, _of_epoch) if as_numbers else Shape(pa.string(), _instant)
     if kind == "timestamp_ntz":
         return Shape(pa.string(), _wall_clock)
     if digits := conversions.DECIMAL.fullmatch(kind):
         precision, scale = int(digits[1]), int(digits[2])
         to = pa.decimal128(precision, scale)
-        return Shape(to, _within(to), (name,)) if as_numbers else Shape(pa.string(), _decimal(to))
+        return _number(name, to, _within(to)) if as_numbers else Shape(pa.string(), _decimal(to))
     return None
 
 
-def _of_cell(kind: str) -> Callable[[pa.Array], Checked] | None:
+def _number(name: str, to: pa.DataType, check: Callable[[pa.Array], Checked]) -> Shape:
+    return Shape(to, check, ((name, to.precision - to.scale),))
+
+
+def _of_cell(kind: Any) -> Callable[[pa.Array], Checked] | None:
     """Return what makes a declared type of the values of CSV, which are strings; spaces around a value belong to strings only."""
     if kind == "string":
         return lambda column: (column, None)
+    check = _of_scalar_cell(conversions.OF_SPARK.get(kind, kind)) if isinstance(kind, str) else _by_values(kind) if kind["type"] == conversions.FORMATTED else None
+    return check and (lambda column: check(pc.utf8_trim(column, " ")))
+
+
+def _of_scalar_cell(kind: str) -> Callable[[pa.Array], Checked] | None:
     digits = conversions.DECIMAL.fullmatch(kind)
     by_kind: dict[str, Callable[[pa.Array], Checked]] = {
         "boolean": _boolean, "date": _day, "timestamp": _instant, "timestamp_ntz": _wall_clock,
         **{one: _cast(one, WHOLE) for one in conversions.BITS}, **{one: _cast(one, FLOAT) for one in conversions.EXACT_INTEGERS},
     }  # fmt: skip
-    check = _decimal(pa.decimal128(int(digits[1]), int(digits[2]))) if digits else by_kind.get(kind)
-    return check and (lambda column: check(pc.utf8_trim(column, " ")))
+    return _decimal(pa.decimal128(int(digits[1]), int(digits[2]))) if digits else by_kind.get(kind)
 
 
 def _boolean(column: pa.Array) -> Checked:
@@ -324,9 +357,12 @@ def _within(to: pa.DataType) -> Callable[[pa.Array], Checked]:
 
 def _decimal(to: pa.DataType) -> Callable[[pa.Array], Checked]:
     convert, within = conversions.decimal(to.precision, to.scale), _within(to)
+    whole = to.precision - to.scale
+    before = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
+    form = rf"\A-?{before}(?:\.[0-9]{{1,{MOST_DIGITS - max(whole, 1)}}})?\z" if whole < MOST_DIGITS else rf"\A-?{before}\z"
 
     def check(column: pa.Array) -> Checked:
-        wrong = _mask(pc.match_substring_regex(column, NUMBER))
+        wrong = _mask(pc.match_substring_regex(column, form))
         column = _without(column, wrong)
         try:
             found, over = within(column.cast(to))
@@ -337,7 +373,7 @@ def _decimal(to: pa.DataType) -> Callable[[pa.Array], Checked]:
     return check
 
 
-def _one_by_one(column: pa.Array, convert: conversions.Convert, to: pa.DataType) -> Checked:
+def _one_by_one(column: pa.Array, convert: conversions.Convert, to: pa.DataType) -> tuple[pa.Array, Mask]:
     values, wrong = [], np.zeros(len(column), bool)
     for at, one in enumerate(column.to_pylist()):
         try:
@@ -382,12 +418,14 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 def _doubtful(texts: pa.Array, shapes: Mapping[str, Shape]) -> Mask:
-    """Return the lines in which Arrow would take a string for a number, or whose strings have a NUL by an escape."""
-    numeric = sorted({key for one in shapes.values() for key in one.numeric})
+    """Return the lines in which Arrow would take a string for a number, or let a number wrap around, or whose strings have a NUL by an escape."""
+    numeric = sorted({one for shape in shapes.values() for one in shape.numeric})
     found = np.array(pc.match_substring(texts, rb"\u0000"))
     if numeric:
         # A letter of the key itself may be written as an escape.
-        pattern = rf'"(?:{"|".join(map(re.escape, numeric))})"[ \t\r\n]*:[ \t\r\n]*"|\\u00[2-7]'
+        longest = rf"[0-9.]{{{MOST_DIGITS + 2}}}|[0-9.]*[eE]"
+        values = (rf'"{re.escape(key)}"[ \t\r\n]*:[ \t\r\n]*(?:"|-?(?:[1-9][0-9]{{{whole}}}|{longest}))' for key, whole in numeric)
+        pattern = rf'{"|".join(values)}|\\u00[2-7]'
         found |= np.array(pc.match_substring_regex(texts, pattern))
     return found
 

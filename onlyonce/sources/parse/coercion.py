@@ -1,9 +1,8 @@
 """Converts the columns of a source to the declared ones: by name, in whole arrays, without guessing.
 
-A type fits if the declared type holds every value without loss: whole numbers in wider ones, times of any unit in
-microseconds. A text is never read as a number or a time, since whoever writes columns knows their types.
-
-Who calls it: `typed_files`, `custom`. Errors: Damaged for a column that does not fit.
+A type fits if the declared type may hold its values: whole numbers, times of any unit in microseconds. A string is never read as a number or a time,
+since a program that writes columns knows their types. A file with a column that does not fit is Damaged. A value that the declared type can't hold
+without loss (3,000,000,000 as an int, 1e300 as a float, the year 10000) makes its record invalid, and not its file.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,11 @@ from pyarrow import types
 from onlyonce.declare.pipeline import split_ddl
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
+from onlyonce.model.values import conversions
+from onlyonce.model.values.line_values import NUL, shown
 from onlyonce.sources.files import microseconds, row_sizes
 from onlyonce.sources.files.listing import Damaged
+from onlyonce.sources.parse import arrow_lines
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
 """What each row has beside the declared columns: how it begins and the reason, where it is too large; its place; and the names of
@@ -43,9 +46,19 @@ KINDS = {
     **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")), "timestamp_ntz": pa.timestamp("us"),
     **dict.fromkeys(("decimal", "dec", "numeric"), pa.decimal128(10, 0)),
 }  # fmt: skip
+WHOLE = pa.decimal128(20, 0)
+YEARS = {
+    "day": (conversions.FIRST_DAY, conversions.LAST_DAY),
+    "us": (arrow_lines.FIRST, arrow_lines.LAST),
+}  # fmt: skip
+"""The first and the last date, in days since 1970, and time, in microseconds."""
 MOST_NAMES = 1000
 """In characters: each row of a batch has the names again."""
 BUILT = re.compile(r"(\w+)\s*[<(](.*)[>)]", re.DOTALL)
+
+
+class Unheld(Damaged):
+    """A value that the declared type can't hold: the message names the column and the reason."""
 
 
 def declared(ddl: str) -> pa.Schema:
@@ -126,8 +139,8 @@ class Place:
 def fit(
     batch: pa.RecordBatch, there: Sequence[str], wanted: pa.Schema, place: Place, position: int
 ) -> Iterator[pa.RecordBatch]:
-    """A batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns of its file.
-    A row that is too large has a reason and how it begins, and nothing else. Raises Damaged."""
+    """Yield a batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns of its file.
+    A row that is too large has a reason and how it begins, and nothing else. A row with a value that its type can't hold has a reason too. Raises Damaged."""
     sizes = row_sizes.of_rows(batch)
     over = sizes > place.most
     for rows in row_sizes.groups(np.where(over, 0, sizes)):
@@ -159,8 +172,51 @@ def _fit(
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         found = pa.nulls(rows, field.type) if at < 0 else batch.column(at)
-        columns.append(cast(found if known is None else found.take(known), field))
+        columns.append(_held(found if known is None else found.take(known), field, reasons, 0))
+    for row in [at for at, reason in enumerate(reasons) if reason is not None and values[at] is None]:
+        values[row] = _as_json(batch.slice(row, 1))
+    columns[:2] = [pa.array(values, pa.string()), pa.array(reasons, pa.string())]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*_BESIDE, *wanted]))
+
+
+def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: int) -> pa.Array:
+    """Return a column as its declared type, with null for a value that the type can't hold, which `reasons` then name from row `first` on."""
+    try:
+        return cast(array, field)
+    except Unheld as wrong:
+        if len(array) == 1:
+            reasons[first] = reasons[first] or str(wrong)
+            return pa.nulls(1, field.type)
+    half = len(array) // 2
+    parts = [(0, half), (half, len(array))]
+    return pa.concat_arrays([_held(_part(array, *part), field, reasons, first + part[0]) for part in parts])
+
+
+def _part(array: pa.Array, start: int, stop: int) -> pa.Array:
+    """Return some values as an array of their own: a slice of lists or maps has the elements of all, and Arrow casts those as well."""
+    return array.take(pa.array(np.arange(start, stop))) if types.is_nested(array.type) else array[start:stop]
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """Return the elements of lists, or the keys and values of maps, of which Arrow has no function."""
+    kind = array.type
+    pairs = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if types.is_map(kind) else kind
+    return array.cast(pairs).flatten()
+
+
+def _as_json(row: pa.RecordBatch) -> str:
+    """Return a row as JSON, for people."""
+    return json.dumps({name: _plain(column) for name, column in zip(row.schema.names, row.columns, strict=True)}, ensure_ascii=False, default=str)
+
+
+def _plain(value: pa.Array) -> Any:
+    """Return one value as Python has it, or as characters if Python has none for it (the year 10000, bytes that are not UTF-8)."""
+    try:
+        return value.to_pylist()[0]
+    except UnicodeDecodeError:
+        return value.cast(pa.binary()).to_pylist()[0].decode("utf-8", "replace") if _is_text(value.type) else f"a {value.type}"
+    except (ValueError, OverflowError):
+        return f"{value.cast(pa.int64())[0]} {value.type}" if types.is_temporal(value.type) and value.type.bit_width == 64 else f"a {value.type}"
 
 
 def _beginning(row: pa.RecordBatch) -> str:
@@ -176,17 +232,55 @@ def _beginning(row: pa.RecordBatch) -> str:
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """An array as the declared type. Raises Damaged with both types, or with what a value is."""
+    """Return an array as the declared type. Raise Damaged with both types; Unheld if the type can't hold a value."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.type != field.type and not _fits(array.type, field.type):
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
     try:
-        fitted = microseconds.in_microseconds(array).cast(field.type)
+        fitted = microseconds.in_microseconds(array).cast(_between(array.type, field.type)).cast(field.type)
         fitted.validate(full=True)  # texts may be no UTF-8
+        why = _unheld(array, fitted)
     except pa.ArrowInvalid as error:
-        raise Damaged(f"column {field.name}: {str(error)[:300]}") from error
+        why = str(error)[:300]
+    if why:
+        value = f": {shown(str(_plain(array)))}" if len(array) == 1 else ""
+        raise Unheld(f"column {field.name} is no {field.type}{value} ({why})")
     return fitted
+
+
+def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return the wanted type, with decimals of 20 digits for integers: Arrow casts no integer to a decimal that is too small for some of its type."""
+    if types.is_integer(there) and types.is_decimal(wanted):
+        return WHOLE
+    if _is_list(there) and _is_list(wanted):
+        return pa.list_(_between(there.value_type, wanted.value_type))
+    if types.is_map(there) and types.is_map(wanted):
+        return pa.map_(_between(there.key_type, wanted.key_type), _between(there.item_type, wanted.item_type))
+    if types.is_struct(there) and types.is_struct(wanted):
+        return pa.struct([(one.name, _between(there.field(one.name).type, one.type) if there.get_field_index(one.name) >= 0 else one.type) for one in wanted])
+    return wanted
+
+
+def _unheld(array: pa.Array, fitted: pa.Array, within: bool = False) -> str | None:
+    """Return why a value is not the one that was there, or is in the domain of no sink; Arrow's cast accepts it."""
+    kind = fitted.type
+    if types.is_null(array.type):
+        return None
+    if _is_list(kind) or types.is_map(kind):
+        return _unheld(_elements(array), _elements(fitted), True)
+    if types.is_struct(kind):
+        there = dict(zip((field.name for field in array.type), array.flatten(), strict=True)) if types.is_struct(array.type) else {}
+        parts = zip((field.name for field in kind), fitted.flatten(), strict=True)
+        return next((why for name, part in parts if name in there and (why := _unheld(there[name], part, True))), None)
+    if types.is_float32(kind) and types.is_float64(array.type):
+        return "it is out of range" if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(fitted))).as_py() else None
+    if types.is_date(kind) or types.is_timestamp(kind):
+        first, last = YEARS["day" if types.is_date(kind) else "us"]
+        ends = pc.min_max(fitted.cast(pa.int32() if types.is_date(kind) else pa.int64()))
+        return "its year is not in 1 to 9999" if len(fitted) > fitted.null_count and (ends["min"].as_py() < first or ends["max"].as_py() > last) else None
+    # Of whole columns `parse_columns` asks.
+    return NUL if within and types.is_string(kind) and pc.any(pc.match_substring(fitted, "\0")).as_py() else None
 
 
 def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ import json
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructField, StructType
 
-from onlyonce.model.errors import Refused
+from onlyonce.model.sinks import column_types
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import opening
 
@@ -19,15 +19,9 @@ from onlyonce.storage import opening
 def fit(path: Location, wanted: StructType, whose: str) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for one whose type has changed; then nothing is added."""
     there = _there(path)
-    for field in wanted.fields:
-        known = there.get(field.name.lower())
-        if known is not None and known.dataType != field.dataType:
-            raise Refused(
-                f"{whose}: column {field.name} is {field.dataType.simpleString()}, but in {path} it is "
-                f"{known.dataType.simpleString()}",
-                data="nothing was written",
-                hint="give the column its old type or another name, or write to a new path",
-            )
+    # By their names: whether a null may be inside a column is judged by the values (`delta_inside`).
+    kinds = ({field.name: field.dataType.simpleString() for field in fields} for fields in (wanted, there.values()))
+    column_types.refuse_other(whose, path, *kinds)
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if not missing:
         return

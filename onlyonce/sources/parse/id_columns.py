@@ -22,8 +22,6 @@ from onlyonce.session.names import quoted
 
 AS_CAST = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz")
 """The types that Spark's and Arrow's own casts write as `id_strings` does."""
-LAST = 253_402_300_799_999_999
-"""In microseconds, the last instant of the year 9999."""
 
 
 def hashes(identity: Iterable[Column]) -> tuple[Column, Column]:
@@ -43,7 +41,7 @@ def strings(schema: StructType, names: Iterable[str]) -> list[Column]:
 
 
 def of_arrow(column: pa.Array, kind: str) -> pa.Array:
-    """Return the strings of a column of a type in AS_CAST. An instant after LAST has none."""
+    """Return the strings of a column of a type in AS_CAST."""
     if kind == "timestamp":
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*Z\z", "")
     return column.cast(pa.string())

@@ -19,11 +19,15 @@ from pyspark.sql.types import StringType, StructType
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import aliases
 from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.declare.sources.sources import IN_COLUMNS
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse import id_columns, mapping, parse_columns, parse_lines
+from onlyonce.sources.parse.shown_columns import shown
 
 PLACE = ("oo_file", "oo_position")
+PLACED = "oo_place"
+"""The column with the file and the position of an invalid record."""
 BOUND = "oo_bound"
 """The column with the last event time that is valid."""
 GIVEN = "="
@@ -32,8 +36,6 @@ BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
 """The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go through as they are."""
-COLUMNS = ("parquet", "avro", "columns")
-"""The formats whose records come in columns and not in lines."""
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
 FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
@@ -53,6 +55,7 @@ class _Asked:
     salt: str = ""
     carried: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def columns(self) -> StructType:
@@ -62,7 +65,7 @@ class _Asked:
     @property
     def in_columns(self) -> bool:
         """Whether records come in columns and not in lines."""
-        return self.layout in COLUMNS
+        return self.layout in IN_COLUMNS
 
     def place(self) -> list[Column]:
         """What a record is known by, where it is its place."""
@@ -77,14 +80,14 @@ class _Asked:
         return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
 
     def kept_beside(self) -> list[Column]:
-        """Return the key and headers that `oo_line` does not have. Of records in columns it has them."""
-        return [] if self.in_columns else [F.col(quoted(name)).cast("string") for name in self.beside]
+        """Return the key and headers, which `oo_line` does not have."""
+        return [F.col(quoted(name)).cast("string") for name in self.beside]
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(oo_line, oo_refused), by position also (oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
+    """(oo_line, oo_refused, oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, PLACED.
 
-    A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
+    A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position it has its place as id
     all the same.
     """
     found = _records(lines, _asked(pipeline), pipeline, system_time)
@@ -102,7 +105,7 @@ def _asked(pipeline: Pipeline) -> _Asked:
     salt = pipeline.part.salt if pipeline.part else ""
     return _Asked(
         pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside, salt,
-        aliases=tuple(pipeline.aliases.items()),
+        aliases=tuple(pipeline.aliases.items()), formats=tuple(pipeline.formats.items()),
     )
 
 
@@ -123,7 +126,11 @@ def _record(asked: _Asked) -> list[Column]:
     high, low = id_columns.hashes([*asked.salted(), *(place or id_columns.strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
     # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives the same.
-    payload = F.xxhash64("oo_line", *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside()))
+    line = parse_columns.line(asked.columns) if asked.in_columns else F.col("oo_line")
+    if asked.in_columns:
+        payload = F.when(valid, parse_columns.content(asked.columns)).otherwise(F.xxhash64(line))
+    else:
+        payload = F.xxhash64(line, *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside()))
     unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
@@ -132,10 +139,11 @@ def _record(asked: _Asked) -> list[Column]:
         F.when(known, low).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         F.col("oo_reason"),
-        F.when(~valid, F.when(F.is_valid_utf8("oo_line"), F.col("oo_line")).otherwise(F.hex("oo_line"))).alias(
+        F.when(~valid, F.when(F.is_valid_utf8(line), line).otherwise(F.hex(line))).alias(
             "oo_raw"
         ),
         F.when(valid, unknown).alias("oo_unknown"),
+        F.when(~valid, F.struct(*PLACE)).alias(PLACED),
         *map(F.col, asked.carried),
     ]
 
@@ -146,13 +154,13 @@ def _of_lines(lines: DataFrame, asked: _Asked, bound: Column) -> DataFrame:
 
 
 def _names(asked: _Asked) -> list[str]:
-    return ["oo_line", *(() if asked.record_id else PLACE), *asked.carried]
+    return ["oo_line", *PLACE, *asked.carried]
 
 
 @cache
 def _unmarked(asked: _Asked) -> list[Column]:
     beside = [*asked.texts_beside().values(), *map(F.col, asked.carried)]
-    return [_without_mark().alias("oo_line"), F.col("oo_refused"), *asked.place(), *beside]
+    return [_without_mark().alias("oo_line"), F.col("oo_refused"), *map(F.col, PLACE), *beside]
 
 
 @cache
@@ -160,7 +168,7 @@ def _read(asked: _Asked) -> tuple[Column, list[Column]]:
     """What is made of a line, and of that the columns."""
     schema, beside = asked.columns, asked.texts_beside()
     of_line = StructType([field for field in schema.fields if field.name not in beside])
-    read = parse_lines.reader(of_line, aliases.named(schema.names, dict(asked.aliases)), asked.layout)(F.col("oo_line")).alias("p")
+    read = parse_lines.reader(of_line, aliases.named(schema.names, dict(asked.aliases)), dict(asked.formats), asked.layout)(F.col("oo_line")).alias("p")
     found = {name: F.col(f"p.{parse_lines.RECORD}.{quoted(name)}") for name in of_line.names} | beside
     refused = F.coalesce("oo_refused", F.col(f"p.{parse_lines.REASON}")).alias("oo_refused")
     more = F.col(f"p.{parse_lines.MORE}").alias("oo_more")
@@ -186,11 +194,16 @@ def _reason(asked: _Asked) -> Column:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (time.isNull(), F.lit(f"the event time {asked.event_time} is no instant")),
-        (time > F.col(BOUND), F.lit(f"the event time is more than {asked.max_ahead} ahead of the system time")),
-        (time < F.expr(FIRST_TIME), F.lit("the event time is before 1970")),
+        (time.isNull(), F.concat(F.lit(f"the event time {asked.event_time} is no instant: "), shown(F.col(quoted(asked.event_time))))),
+        (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the system time")),
+        (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
     chosen = F.when(*checks[0])
     for condition, reason in checks[1:]:
         chosen = chosen.when(condition, reason)
     return chosen
+
+
+def _off(asked: _Asked, time: Column, why: str) -> Column:
+    # The day only: a release takes in the records of one reason together, and a wrong clock dates each record differently.
+    return F.concat(F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}"))

@@ -35,11 +35,12 @@ class Reader(NamedTuple):
     by_arrow: Callable[[pa.Array], Found]
 
 
-def reader(columns: StructType, named: Mapping[str, str], layout: str) -> Callable[[Column], Column]:
+def reader(columns: StructType, named: Mapping[str, str], forms: Mapping[str, str], layout: str) -> Callable[[Column], Column]:
     """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and RECORD with some
-    columns. `named` has the name in the source of each declared column."""
+    columns. `named` has the name in the source of each declared column, `forms` the form of some times."""
     known = named.values()
-    kinds = json.dumps([(field.name, named[field.name], field.dataType.simpleString(), field.dataType.jsonValue()) for field in columns.fields])
+    types = {field.name: conversions.with_forms(field.name, field.dataType.jsonValue(), forms) for field in columns.fields}
+    kinds = json.dumps([(field.name, named[field.name], field.dataType.simpleString(), types[field.name]) for field in columns.fields])
     reader_of(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
     gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)])
     shape = to_arrow_type(gives, timezone="UTC")
@@ -69,7 +70,7 @@ def _instant(text: str) -> Any:
 
 @cache
 def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
-    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type as people write it, and `DataType.jsonValue`."""
+    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type as people write it, and `DataType.jsonValue` with the forms of its times."""
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]

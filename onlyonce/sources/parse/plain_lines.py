@@ -23,10 +23,7 @@ from onlyonce.sources.parse.alike_lines import Alike
 
 LONGEST = 4096
 """In bytes. A block is 65,536 lines, which a worker holds a few times over."""
-TYPES = {
-    "string": pa.string(), "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
-    "bigint": pa.int64(), "seconds": pa.int64(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
+TYPES = arrow_lines.TYPES | {"seconds": pa.int64()}
 AS_TEXT = ("date", "timestamp")
 """Of these JSON has no values: they are read as text and cast."""
 ZONED = r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
@@ -36,7 +33,22 @@ Found = tuple[pa.Array, list[pa.Array]]
 
 
 def read(lines: pa.Array, kinds: Kinds) -> Found:
-    """A block of texts → which of them are plain, and the columns of those."""
+    """Return which lines of a block are plain and have times of the years 1 to 9999, and the columns of those."""
+    found, columns = _read(lines, kinds)
+    right = np.ones(len(columns[0]), bool) if columns else np.zeros(0, bool)
+    for column in columns:
+        if column.type == TYPES["timestamp"]:
+            # An offset leads into the year 10000, and a number of seconds before the year 1.
+            micros = column.cast(pa.int64())
+            right &= np.array(pc.fill_null(pc.and_(pc.greater_equal(micros, arrow_lines.FIRST), pc.less_equal(micros, arrow_lines.LAST)), True))
+    if right.all():
+        return found, columns
+    mask = np.array(found)
+    mask[np.flatnonzero(mask)[~right]] = False
+    return pa.array(mask), [column.filter(pa.array(right)) for column in columns]
+
+
+def _read(lines: pa.Array, kinds: Kinds) -> Found:
     lines = _texts(pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None))
     alike = alike_lines.read(lines, kinds)
     try:

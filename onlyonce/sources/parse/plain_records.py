@@ -11,7 +11,7 @@ Who calls it: `exchange`. Not promised: where a block is cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from onlyonce.catalog import xxh64
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
+from onlyonce.model.values import conversions
 from onlyonce.session import schemas
 from onlyonce.sources.parse import arrow_lines, id_columns, plain_lines
 from onlyonce.sources.parse.parse import BESIDE, BOUND, GIVEN, PLACE
@@ -41,7 +42,7 @@ class Reader:
 
     `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the name in the source of each column.
     `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
-    valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id.
+    valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id. `forms` has the form of some times.
     """
 
     kinds: Mapping[str, Any]
@@ -53,6 +54,7 @@ class Reader:
     partitions: int
     salt: str = ""
     layout: str = "json"
+    forms: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
@@ -82,7 +84,7 @@ class Reader:
 
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The rows whose lines Arrow reads and whose records are valid, and these."""
-        of_line = {name: kind for name, kind in self.kinds.items() if name not in self.beside}
+        of_line = {name: conversions.with_forms(name, kind, self.forms) for name, kind in self.kinds.items() if name not in self.beside}
         rows, columns = read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()}, self.layout)
         found = dict(zip(of_line, columns, strict=True))
         found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
@@ -91,8 +93,6 @@ class Reader:
         valid = pc.and_(pc.less_equal(micros, self.latest), pc.greater_equal(micros, FIRST_TIME))
         for name in self.record_id:
             valid = pc.and_(valid, found[name].is_valid())
-            if self.kinds[name] == "timestamp":
-                valid = pc.and_(valid, pc.fill_null(pc.less_equal(found[name].cast(pa.int64()), id_columns.LAST), False))
         columns = [*(found[name] for name in self.kinds), time]
         if valid.false_count:
             rows = rows[valid.to_numpy(zero_copy_only=False)]
@@ -159,7 +159,7 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
     assert latest is not None
     gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""
-    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format)
+    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format, pipeline.formats)
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json") -> tuple[NDArray[np.int64], list[pa.Array]]:

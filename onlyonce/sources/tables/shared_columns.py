@@ -1,19 +1,21 @@
-"""Columns that all rows of a data file share and that are not in it: partition columns, and those of the change data feed. Their values are text in
-the table's log.
-
-Who calls it: `table_log`, `typed_files`. Errors: Refused for a text that is no value of its type.
+"""Columns that all rows of a data file share and that are not in it: partition columns, and those of the change data feed. The table's log has their
+values as strings, which the conversion table reads as it reads a value of CSV.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.values import conversions
+from onlyonce.model.values.conversions import Cell, Unfit
 from onlyonce.sources.parse import coercion
 
+ZONED = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 Shared = tuple[tuple[str, str | None, str], ...]
 """(column, value as the log has it, type in Delta's words) of each."""
 
@@ -28,12 +30,13 @@ def check(path: str, shared: Sequence[tuple[str, str | None, str]]) -> None:
     for name, value, kind in shared:
         try:
             _value(value, kind)
-        except (pa.ArrowException, ValueError) as error:
+        except Unfit as why:
+            because = f" ({why})" if str(why) else ""
             raise Refused(
-                f"{path}: its partition column {name} is {value!r}, which can't be read as {kind} ({' '.join(str(error).split())[:150]})",
+                f"{path}: its partition column {name} is {value!r}, which can't be read as {kind}{because}",
                 data="nothing of its version was read",
                 hint="a time without its zone means another instant in each session's zone; leave the column out of the schema by a copy of the table",
-            ) from error
+            ) from why
 
 
 def put(batch: pa.RecordBatch, shared: Shared) -> pa.RecordBatch:
@@ -45,4 +48,8 @@ def put(batch: pa.RecordBatch, shared: Shared) -> pa.RecordBatch:
 
 def _value(text: str | None, kind: str) -> pa.Scalar:
     wanted = coercion.declared(f"c {kind}").field(0).type
-    return pa.scalar(text or None, pa.string()).cast(wanted)
+    if not text:
+        return pa.scalar(None, wanted)
+    if kind == "timestamp" and not ZONED.search(text):
+        raise Unfit("it has no zone")
+    return pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)

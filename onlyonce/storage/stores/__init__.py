@@ -48,6 +48,9 @@ class Store(Protocol):
     def entries(self, below: Location) -> Iterator[Entry]:
         """All that is below, at any depth, page by page; nothing where there is nothing. In no order."""
 
+    def unfinished(self, below: Location) -> Iterator[Location]:
+        """What killed writers have left below, which no reader sees; and folders without anything in them."""
+
     def names(self, at: Location) -> Iterator[str]:
         """The names directly below, of files and of folders; nothing where there is nothing. In no order."""
 

@@ -31,6 +31,13 @@ class LocalFiles:
                 if not name.endswith(PARTIAL) and (entry := self.look(Path(folder, name))):
                     yield entry
 
+    def unfinished(self, below: Location) -> Iterator[Location]:
+        """See the interface."""
+        for folder, folders, names in os.walk(_path(below), topdown=False):
+            yield from (Path(folder, name) for name in names if name.endswith(PARTIAL))
+            if not folders and not names:
+                yield Path(folder)
+
     def names(self, at: Location) -> Iterator[str]:
         """See the interface."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(_path(at)) as found:

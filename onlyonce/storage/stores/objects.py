@@ -53,6 +53,10 @@ class Objects:
             for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
                 yield from self._no_markers([_entry(Url(url.root, one["path"]), one) for one in page if one["path"] != url.key])
 
+    def unfinished(self, below: Location) -> Iterator[Location]:
+        """See the interface. The parts of an upload that was not ended are no objects, and a store has no folders."""
+        yield from ()
+
     def names(self, at: Location) -> Iterator[str]:
         """See the interface."""
         url = _url(at)

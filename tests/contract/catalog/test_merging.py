@@ -13,7 +13,8 @@ import pytest
 from onlyonce.catalog import bloom, catalog_lookup, merging, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.database.connect import ask, run, transaction
+from onlyonce.database import locks
+from onlyonce.database.connect import run, transaction
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
 from onlyonce.receive import merge_as_it_grows
@@ -222,7 +223,7 @@ def test_a_driver_waits_for_no_collector_and_merges_the_next_time(stream: Receiv
     fill(stream, 100, 7, each=50)
     last = stream.batch(100, uniform(50, 4711))
     with transaction(stream.log.database) as collector:
-        ask(collector, "collect", "lock_instance", instance="shop")
+        locks.wait(collector, locks.catalog("shop"))
         assert stream.merge(last) == 0
     assert stream.merge(last) == 400
 

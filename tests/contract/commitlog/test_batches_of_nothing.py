@@ -14,11 +14,12 @@ from onlyonce.model.batch import Batch
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Content, FloatSum, UnitId
+from onlyonce.sinks import float_sums
 from onlyonce.sinks.postgres import pinned
 from tests.contract.conftest import Log, plan_of
 
 NOTHING = Content(0, "of nothing", {"weight": FloatSum()})
-SOMETHING = Content(1, "of something", {"weight": FloatSum.of([1.0])})
+SOMETHING = Content(1, "of something", {"weight": float_sums.of([1.0])})
 UNITS = "SELECT partition, epoch, rows, content_hash, float_sums->'weight'->>0 FROM onlyonce_private.units"
 
 

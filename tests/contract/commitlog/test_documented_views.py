@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg2
 
 from docs.generate import views
-from onlyonce.settings import ROOT
+from onlyonce.database import statements
 from tests.contract.conftest import Log
 from tests.docs.pages import blocks
 
@@ -27,6 +27,6 @@ def test_each_statement_of_a_page_runs_for_who_only_reads(log: Log) -> None:
 
 def test_each_view_and_column_is_on_the_page(log: Log) -> None:
     """None is there that the page does not explain, and none is explained that is not there."""
-    explained = views.commented((ROOT / "sql" / "inspect.sql").read_text())
+    explained = views.commented(statements.views())
     there = {(view, column) for view, column in log.rows(COLUMNS) if not explained[view][0].startswith("Deprecated")}
     assert {(view, column) for view, (_, columns) in explained.items() for column in columns} == there

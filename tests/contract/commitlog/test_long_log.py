@@ -30,7 +30,7 @@ FLOOR = int(END.timestamp()) // 600 - 144
 OF_RECEIVE: dict[str, Any] = {
     "instance": "shop", "pipeline": "shop", "query": "receive", "lineage": RECEIVE, "batch_id": LAST, "sink": "events",
     "unique_id": f"{RECEIVE}/{LAST}/events/0", "after": BATCHES - 3, "upto": BATCHES - 1, "floor": FLOOR, "keep_days": 1,
-    "half": 500_000, "waste": 1.5, "worth_it": 0, "at_once": 100, "numbers": [BATCHES - 3, BATCHES - 2],
+    "half": 500_000, "waste": 1.5, "worth_it": 0, "at_once": 100, "numbers": [BATCHES - 3, BATCHES - 2], "source": "",
 }  # fmt: skip
 OF_OUTPUT = OF_RECEIVE | {
     "query": OUTPUT, "lineage": STREAM, "output": OUTPUT, "outputs": [OUTPUT], "sink": OUTPUT, "version": BATCHES - 2,
@@ -103,10 +103,11 @@ WHOLE = {
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
     "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be made again with it must be found",
     "release committed": "a person's release, which reads `events` beside it",
-    "erasures outbox": ERASES, "erasures windows_at": ERASES, "collect committed_source_cuts": ERASES,
+    "erasures outbox": ERASES, "erasures windows_at": ERASES,
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
+    "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_closes": "the same",
     "relive last_offset": A_NEW_LIFE, "relive oldest_open": A_NEW_LIFE, "relive final_windows": A_NEW_LIFE,
     **{f"drop {name}": FORGETS for name in (
         "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_closes", "forget_batches",

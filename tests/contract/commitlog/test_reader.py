@@ -17,7 +17,7 @@ from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "closes", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "inputs", "invalid", "lag",
+    "alerts", "backfills", "batches", "closes", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "id_chunks", "inputs", "invalid", "lag",
     "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "releases", "remnant", "removals",
     "sources", "state", "subscriptions",
     "totals", "windows",
@@ -70,6 +70,8 @@ def test_the_views_are_those_that_are_promised(log: Log) -> None:
     there = log.rows("SELECT relname, relkind::text FROM pg_class WHERE relnamespace = 'onlyonce'::regnamespace")
 
     assert Counter(there) == Counter((view, "v") for view in VIEWS)
+    functions = log.rows("SELECT proname, prosecdef, proconfig FROM pg_proc WHERE pronamespace = 'onlyonce'::regnamespace ORDER BY 1")
+    assert functions == [(name, True, ["search_path=pg_catalog, pg_temp"]) for name in ("ask_stop", "longest_window")]
 
 
 def test_every_view_and_every_column_says_what_it_is(log: Log) -> None:

@@ -50,7 +50,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_new_database_gets_each_part_and_its_format(empty: str) -> None:
     """The authority first, then the platform, then the views, which are no part of the format."""
-    assert migrate(empty) == [*NAMES, "inspect"]
+    assert migrate(empty) == [*NAMES, "views"]
     assert Counter(ask(empty, FORMATS)) == Counter((name, formats.needed()) for name in NAMES)
     assert Counter(ask(empty, "SELECT part, format FROM onlyonce.formats")) == Counter(ask(empty, FORMATS))
 
@@ -79,7 +79,7 @@ def test_migrations_at_once_apply_each_file_once(empty: str) -> None:
     for thread in threads:
         thread.join()
 
-    assert sorted(applied) == [[], [], [], [*NAMES, "inspect"]]
+    assert sorted(applied) == [[], [], [], [*NAMES, "views"]]
 
 
 def test_a_migration_waits_for_the_one_under_way(log: Log) -> None:
@@ -87,7 +87,7 @@ def test_a_migration_waits_for_the_one_under_way(log: Log) -> None:
 
     def steps(session: str) -> Any:
         with transaction(Database(log.url, session)) as connection:
-            module._apply(connection, ["authority", "platform"], views=True)
+            module._apply(connection, ["authority", "platform"], with_views=True)
             yield
         yield
 
@@ -124,7 +124,7 @@ def test_database_of_another_format_is_refused(log: Log, apply: Callable[[str], 
 
 def test_parts_that_fail_leave_nothing(empty: str, files: Path) -> None:
     """All parts of one call are one transaction."""
-    path = files / "inspect.sql"
+    path = files / "views" / "9_reader.sql"
     path.write_text(path.read_text() + "SELECT 1 / 0;")
     with pytest.raises(Exception, match="division by zero"):
         migrate(empty)
@@ -134,10 +134,10 @@ def test_parts_that_fail_leave_nothing(empty: str, files: Path) -> None:
 
 def test_changed_views_are_made_anew_and_readers_may_go_on(log: Log, files: Path) -> None:
     """The views follow their file, with the reader's rights on them."""
-    path = files / "inspect.sql"
+    path = files / "views" / "1_batches.sql"
     path.write_text(path.read_text().replace("the declared pipeline", "the pipeline as declared"))
 
-    assert migrate(log.url) == ["inspect"]
+    assert migrate(log.url) == ["views"]
     assert migrate(log.url) == []
     assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
 
@@ -164,10 +164,10 @@ def depended_on(log: Log) -> list[str]:
 def test_replaced_views_keep_a_teams_views_and_grants(log: Log, files: Path, depended_on: list[str]) -> None:
     """On each view; a column that is appended is there."""
     before = Counter(row for row in log.rows(KEPT) if row[0] != "onlyonce.formats")
-    path = files / "inspect.sql"
+    path = files / "views" / "7_operation.sql"
     path.write_text(path.read_text().replace(*APPENDED))
 
-    assert migrate(log.url) == ["inspect"]
+    assert migrate(log.url) == ["views"]
     assert Counter(row for row in log.rows(KEPT) if row[0] != "onlyonce.formats") == before
     assert log.rows("SELECT DISTINCT appended FROM onlyonce.formats") == [(1,)]
     assert log.rows("SELECT count(*) FROM team.formats") == [(2,)]
@@ -177,7 +177,7 @@ def test_replaced_views_keep_a_teams_views_and_grants(log: Log, files: Path, dep
 def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(log: Log, files: Path, depended_on: list[str]) -> None:
     """Nothing changes. Without them it is made anew, with our own views on it."""
     before = Counter(log.rows(KEPT))
-    path = files / "inspect.sql"
+    path = files / "views" / "7_operation.sql"
     path.write_text(path.read_text().replace(*RENAMED).replace("COMMENT ON COLUMN onlyonce.formats.part", "COMMENT ON COLUMN onlyonce.formats.of_part"))
     with pytest.raises(Refused, match=r"the view onlyonce\.formats of this version has other columns") as refusal:
         migrate(log.url)
@@ -187,7 +187,7 @@ def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(log: Log, f
         assert f"the grant to pg_monitor ({name})" in refusal.value.what
     assert Counter(log.rows(KEPT)) == before
     log.rows("DROP SCHEMA team CASCADE; REVOKE ALL ON ALL TABLES IN SCHEMA onlyonce FROM pg_monitor")
-    assert migrate(log.url) == ["inspect"]
+    assert migrate(log.url) == ["views"]
     assert log.rows("SELECT of_part FROM onlyonce.formats ORDER BY 1") == [("authority",), ("platform",)]
     assert [name for (name,) in log.rows(OURS)] == depended_on
     assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
@@ -200,10 +200,10 @@ def test_a_sinks_database_gets_epochs_units_and_an_id_and_nothing_else(empty: st
 
     assert applied == ["authority"]
     assert Counter(tables) == Counter(
-        [("epochs",), ("units",), ("this_database",), ("owners",), ("formats",), ("views_made",)]
+        [("epochs",), ("units",), ("this_database",), ("owners",), ("locks",), ("formats",), ("views_made",)]
     )
     assert migrate_authority(empty) == []
-    assert migrate(empty) == ["platform", "inspect"]
+    assert migrate(empty) == ["platform", "views"]
     assert migrate_authority(empty) == []
 
 

@@ -11,7 +11,10 @@ from tests.contract.conftest import Log, ask
 LONGER = "SELECT pg_sleep(0.1)"
 
 
-@pytest.mark.parametrize("whose", ['DATABASE "{name}"', 'ROLE CURRENT_USER IN DATABASE "{name}"'])
+WHOSE = pytest.mark.parametrize("whose", ['DATABASE "{name}"', 'ROLE CURRENT_USER IN DATABASE "{name}"'])
+
+
+@WHOSE
 def test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours(log: Log, whose: str) -> None:
     """It ends other people's. A batch whose rows need longer would fail at each attempt."""
     ask(log.url, f"ALTER {whose.format(name=log.name)} SET statement_timeout = '10ms'")
@@ -19,3 +22,12 @@ def test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours(log: Log, 
         ask(log.url, LONGER)
 
     assert run(log.database, lambda conn: conn.exec_driver_sql(LONGER).rowcount) == 1
+
+
+@WHOSE
+def test_a_commit_of_ours_waits_until_it_is_on_the_disk(log: Log, whose: str) -> None:
+    """A database or role may do without for other work. What the log has answered must be there after a crash of the server."""
+    ask(log.url, f"ALTER {whose.format(name=log.name)} SET synchronous_commit = off")
+    assert ask(log.url, "SHOW synchronous_commit") == [("off",)]
+
+    assert run(log.database, lambda conn: conn.exec_driver_sql("SHOW synchronous_commit").scalar_one()) == "on"

@@ -500,7 +500,7 @@ def test_views_of_another_version_are_found_and_made(shop: Shop) -> None:
     found = only(examined())
     left = repaired_only("missing views")
 
-    assert (found["finding"], found["what"], found["fix"]) == ("missing views", "the database lacks: inspect", "yes")
+    assert (found["finding"], found["what"], found["fix"]) == ("missing views", "the database lacks: views", "yes")
     assert left == ["begun batch"]
     assert shop.log.rows("SELECT count(*) FROM onlyonce.lag")
 

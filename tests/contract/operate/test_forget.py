@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,20 +17,24 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.cli import app
 from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.frontier import Frontier
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.report import Report
 from onlyonce.model.values import line_values
 from onlyonce.operate import audit_data, maintain
 from onlyonce.operate.compact import compaction
-from onlyonce.operate.erase import forget, input_files, leftovers, records, search
+from onlyonce.operate.erase import forget, input_files, leftovers, records, search, unsearched
 from onlyonce.records import trace
+from onlyonce.run import lineage
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import delta, log_entries, removing
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+from tests.support.erasure_places import plants
 
 WHO = "u17-secret"
 BROKEN = f'{{"id":"{WHO}", broken'
@@ -118,10 +123,12 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     assert shop.log.rows("SELECT todo, ids FROM onlyonce_private.erasures") == [(None, None)]
 
 
+@plants("blocks and trials", "messages of a subscription", "write-ahead log", "backups", "Airflow's database", "run log", "inbox", "archive")
 def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(closed: Shop) -> None:
     """A look alone changes nothing. Files keep their size and time, and the registry knows them as they were. What can't be erased is told."""
     before, file = rows(closed), settings.inbox("shop") / "1.jsonl"
     mark = file.stat()
+    closed.log.rows("INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES ('projects/p/subscriptions/s', 'shop')")
     assert {Path(place).parent.name for place in places(closed)} >= {"_delta_log", "logs", "shop", "blocks", "trials"}
     assert forget.main(["shop", "--where", f"id = '{WHO}'"]).facts["lines of input files"] == 4
     assert (rows(closed), file.read_text().count(WHO)) == (before, 3)
@@ -131,12 +138,34 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
     check(closed, before)
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (mark.st_size, mark.st_mtime_ns)
     assert log_entries.added(closed.events, delta.latest(closed.events)) == []
-    left = " ".join(row["what"] for row in report.tables["stays, and is not in our reach"])
-    assert "output balance" in left
-    assert "backups" in left
+    left = {row["place"]: row["goes"] for row in report.tables[forget.LEFT]}
+    assert any(place.startswith("output balance") for place in left)
+    assert {one.place for one in unsearched.UNKNOWN} < left.keys()
+    assert "write-ahead log of PostgreSQL" in left
+    assert left["messages of the Pub/Sub subscription projects/p/subscriptions/s"] == unsearched.PUBSUB_GOES
     found, _ = trace.trace(closed.log.database, closed.pipeline, "shop", record_id.asked(closed.pipeline, [WHO]))
     assert found.warnings[0].startswith("erased")
     assert erase().run_id == "dry run"  # there is nothing any more
+
+
+def test_a_new_incarnation_that_has_not_run_holds_up_no_erasure(closed: Shop) -> None:
+    """The windows that the incarnation before it has closed are its own. So the next person is erased before a run, and the audit agrees."""
+    reaches = [reach(closed)]
+    for query in ("per_shop", "balance"):
+        lineage.new(f"shop/{query}", yes=True)
+    reaches.append(reach(closed))
+
+    receipts = [erase().facts, erase(where="id = 'other'").facts]
+
+    assert reaches[0] == reaches[1] != backfills.Reach(-1, Frontier())
+    assert [facts["windows"] for facts in receipts] == [1, 1]
+    assert [row for row in rows(closed) if WHO in row or "other" in row] == []
+    assert list(audit_data._events(closed.log.database, "shop", closed.events)) == []
+
+
+def reach(shop: Shop) -> backfills.Reach:  # noqa: F811
+    """How far the output with windows has come."""
+    return run(shop.log.database, lambda conn: backfills.reach(conn, "shop", "per_shop"))
 
 
 POINTS = [
@@ -264,6 +293,32 @@ def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:
     assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == [('{"id":"other"}',)]
 
 
+def received_later(closed: Shop, *lines: Any) -> None:
+    """Take some lines in by new drivers, and let the outputs read them."""
+    closed.drivers["receive"] = closed.log.restart(closed.drivers["receive"])
+    closed.receive(*lines)
+    for query in ("per_shop", "balance"):
+        closed.drivers[query] = closed.log.restart(closed.drivers[query])
+        closed.output(query)
+        closed.output(query)
+    closed.die()
+
+
+@pytest.mark.parametrize("code", ["latin-1", "utf-16-le", "utf-16-be"])
+def test_line_in_another_encoding_goes(closed: Shop, code: str) -> None:
+    """Such a record is invalid, and `events` has its bytes in hexadecimal. The line is blanked, byte by byte."""
+    who = "renée-secret"
+    line = f'{{"id":"{who}"}}'.encode(code)
+    received_later(closed, (line.hex().upper(), f"{line_values.NOT_UTF8}; …"))
+    file = settings.inbox("shop") / "1.jsonl"
+    file.write_bytes(line + b"\n" + LINES[1].encode() + b"\n")
+
+    report = erase(where=f"id = '{who}'")
+
+    assert (report.facts["invalid"], report.facts["lines"]) == (1, 1)
+    assert file.read_bytes() == b" " * len(line) + b"\n" + LINES[1].encode() + b"\n"
+
+
 SPELLED = [f'{{"id":"{value}"}}' for value in ("o\\/neil", "o\\u002fneil", "o/neil")]
 
 
@@ -272,13 +327,7 @@ def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Sho
     missing = erase().facts[forget.WITHOUT]  # both files have both lines
     (tmp_path / "archive" / "shop" / "1.jsonl").unlink()
     broken = [*(line[:-1] for line in SPELLED), "[" * 3000]
-    closed.drivers["receive"] = closed.log.restart(closed.drivers["receive"])
-    closed.receive(("o/neil", at(0)), *((line, "no JSON") for line in broken), (broken[2].encode().hex(), f"{line_values.NOT_UTF8}; …"))
-    for query in ("per_shop", "balance"):
-        closed.drivers[query] = closed.log.restart(closed.drivers[query])
-        closed.output(query)
-        closed.output(query)
-    closed.die()
+    received_later(closed, ("o/neil", at(0)), *((line, "no JSON") for line in broken), (broken[2].encode().hex(), f"{line_values.NOT_UTF8}; …"))
     file = settings.inbox("shop") / "1.jsonl"
     file.write_text("\n".join([*broken, SPELLED[1]]) + "\n")
     for number, line in enumerate(SPELLED):
@@ -295,7 +344,7 @@ def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Sho
     assert {line.strip() for line in file.read_text().splitlines()} == {"", broken[3]}
     assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == []
     assert json.loads(ended.stdout)["facts"][forget.WITHOUT] == 1
-    assert "1 of the records have no line" in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
+    assert "input of 1 records: no line of them was found" in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
 
 
 @pytest.mark.parametrize("ids", [False, True])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.errors import InvariantBroken, Refused, Retryable
 from onlyonce.model.storage.location import Location
 from onlyonce.sinks.delta import delta_table
@@ -22,6 +24,7 @@ from onlyonce.storage.table_files import Held
 from tests.support.delta_history import clean_history
 
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
+TRIES = 5
 
 class Writer:
     """Writes one row under the transaction of a commit."""
@@ -54,6 +57,7 @@ def rows(path: Path) -> list[int]:
 def beside_others(table: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """One row under the transaction of `COMMIT`, while so many tries of it come too late."""
     left = [None] * times
+    monkeypatch.setattr(own_tables, "BETWEEN", TRIES)
 
     def passing(_: str) -> None:
         if left:
@@ -66,14 +70,14 @@ def beside_others(table: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> N
 
 def test_a_write_that_others_came_between_is_tried_again(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backfill beside a stream is no error of the stream's run."""
-    beside_others(table, monkeypatch, own_tables.BETWEEN - 1)
+    beside_others(table, monkeypatch, TRIES - 1)
     assert rows(table) == [1]
 
 
 def test_others_that_come_between_for_ever_are_a_matter_of_time(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded; then the same command again, and not Delta's own exception."""
     with pytest.raises(Retryable, match="others committed"):
-        beside_others(table, monkeypatch, own_tables.BETWEEN)
+        beside_others(table, monkeypatch, TRIES)
     assert rows(table) == []
 
 
@@ -113,21 +117,32 @@ def test_a_commit_of_other_rows_is_no_commit(table: Path) -> None:
         delta.once(table, replace(COMMIT, content="other"), Writer(table))
 
 
+def constrain(table: Path) -> None:
+    """Give the table a constraint that the rows break."""
+    DeltaTable(str(table)).alter.add_constraint({"small": "n < 1"})
+
+
+def make_again(table: Path, versions: int = 2) -> None:
+    """Put another table of the same form in the table's place, with so many versions. The data files stay, as they do in a store."""
+    shutil.rmtree(table / "_delta_log")
+    for _ in range(versions):
+        write_deltalake(str(table), pa.table({"n": pa.array([], pa.int64())}), mode="append")
+
+
 @pytest.mark.parametrize("kind", ["append", "change"])
 @pytest.mark.parametrize("when", ["before the try", "during the try"])
+@pytest.mark.parametrize(("alter", "refused"), [(constrain, Retryable), (make_again, Refused)], ids=["altered", "made again"])
 def test_rows_that_were_checked_for_another_form_are_not_committed(
-    table: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
+    table: Path, monkeypatch: pytest.MonkeyPatch, alter: Callable[[Path], None], refused: type[Exception], kind: str, when: str
 ) -> None:
-    """The table has a constraint by then which the rows may break."""
+    """The table has a constraint by then which the rows may break, or it is another table of the same form, which has no transaction of earlier batches."""
     checked, left = opening.form(opening.table(table)), [None]
-
-    def alter() -> None:
-        DeltaTable(str(table)).alter.add_constraint({"small": "n < 1"})
+    opened = Appended(table)
 
     def passing(_: str) -> None:
         if when == "during the try" and left:
             left.pop()
-            alter()
+            alter(table)
 
     class Add:
         """Puts one row into a table."""
@@ -143,23 +158,35 @@ def test_rows_that_were_checked_for_another_form_are_not_committed(
         return [folder / "part-0.parquet"]
 
     if when == "before the try":
-        alter()
+        alter(table)
+        opened.look()
     monkeypatch.setattr(own_tables if kind == "append" else changing, "passing", passing)
     writes = {
-        "append": lambda: own_tables.append(written, Appended(table), COMMIT, form=checked),
+        "append": lambda: own_tables.append(written, opened, COMMIT, form=checked),
         "change": lambda: changing.change(table, COMMIT, Add(), form=checked),
     }
-    with pytest.raises(Retryable, match="changed while a batch was written"):
+    with pytest.raises(refused, match=r"changed while a batch was written|is another table than the one that the output wrote to"):
         writes[kind]()
     assert rows(table) == []
 
 
+@pytest.mark.parametrize("versions", [1, 3, 4])
+def test_a_look_sees_that_a_table_was_made_again(table: Path, versions: int) -> None:
+    """With a log that is shorter than the old one, as long, or longer: a commit under the old log's next version would be lost, or in a table that nothing was checked for."""
+    make_again(table, 3)
+    opened = Appended(table)
+    make_again(table, versions)
+    there = DeltaTable(str(table))
+    assert (opened.look().table.version(), opened.table.metadata().id) == (there.version(), there.metadata().id)
+
+
 def test_a_table_that_forgets_its_transactions_is_refused(table: Path) -> None:
     """Before anything is written, with the statement that mends it."""
-    delta_table.check_remembers(table, "per_shop")
+    output = Output(name="per_shop", transform="m:f", sink=Delta())
+    delta_table.check(opening.table(table), table, output)
     DeltaTable(str(table)).alter.set_table_properties(
         {delta_table.FORGETS: "interval 1 hours"}, raise_if_not_exists=False
     )
     with pytest.raises(Refused, match="forgets its transactions after interval 1 hours") as refused:
-        delta_table.check_remembers(table, "per_shop")
+        delta_table.check(opening.table(table), table, output)
     assert "UNSET TBLPROPERTIES" in refused.value.hint

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import tenacity
+from pyiceberg import types
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
 
 from onlyonce.declare.pipeline import Iceberg, Output
 from onlyonce.model.errors import InvariantBroken, Refused, Retryable, Superseded
+from onlyonce.model.operate import erasing
 from onlyonce.model.operate.dropping import Place
+from onlyonce.model.operate.mentions import Mentions
+from onlyonce.operate.erase import search
 from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, owners
 from onlyonce.sinks.iceberg.commits import Commit
+from onlyonce.sinks.iceberg.stored_iceberg import StoredInIceberg
 from tests.contract.conformance_iceberg import expire
+from tests.support.erasure_places import plants
 
 OUTPUT = Output(name="per_shop", transform="a:b", sink=Iceberg(table="sales.per_shop", catalog="lake"))
 PLACE = Place("iceberg:lake:sales.per_shop")
@@ -134,6 +138,29 @@ def test_rows_that_others_commit_between_look_and_commit_stay(lake: Catalog, tab
     assert seen(table) == [("a", 1), ("b", 2)]
 
 
+def test_a_table_that_is_made_again_between_look_and_commit_is_refused(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one has no property of an earlier batch."""
+
+    def make_again() -> None:
+        lake.drop_table(PLACE.where)
+        made(lake, WANTED).append(pa.Table.from_pylist([B]))
+
+    between(monkeypatch, make_again)
+    with pytest.raises(Refused, match="is another table than the one that the output wrote to"):
+        commits.once(table, commit(), files(A))
+    assert seen(lake.load_table(PLACE.where)) == [("b", 2)]
+
+
+@pytest.mark.parametrize("kind", [types.FloatType(), types.DoubleType()], ids=str)
+def test_a_table_that_is_partitioned_by_floats_is_refused(lake: Catalog, kind: types.IcebergType) -> None:
+    """pyiceberg would write a row with 0.0 twice if there is one with -0.0."""
+    lake.create_namespace("sales")
+    parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+    found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", kind)), partition_spec=parts)
+    with pytest.raises(Refused, match=rf"is partitioned by x, a {kind}"):
+        columns.refuse(OUTPUT, found)
+
+
 def test_a_batch_whose_snapshots_have_expired_is_not_written_again(table: Table) -> None:
     """The property stays."""
     commits.once(table, commit(), files(A))
@@ -226,28 +253,6 @@ def test_a_new_column_is_added_and_old_rows_have_none_of_it(lake: Catalog, table
     assert seen(grown) == [("a", 1, None), ("b", 2, ["x", None])]
 
 
-def test_values_of_every_type_arrive_as_they_are(lake: Catalog) -> None:
-    """Nested ones too."""
-    struct = spark.StructType([spark.StructField("x", spark.ArrayType(spark.IntegerType()))])
-    kinds: dict[str, tuple[spark.DataType, Any, pa.DataType]] = {
-        "short": (spark.ShortType(), 3, pa.int16()), "flag": (spark.BooleanType(), True, pa.bool_()),
-        "real": (spark.DoubleType(), 1.5, pa.float64()), "exact": (spark.DecimalType(12, 3), Decimal("1.250"), pa.decimal128(12, 3)),
-        "bytes": (spark.BinaryType(), b"\x00\xff", pa.binary()), "day": (spark.DateType(), dt.date(2026, 3, 1), pa.date32()),
-        "at": (spark.TimestampType(), dt.datetime(2026, 3, 1, 1, 2, 3, 4, dt.UTC), pa.timestamp("us", "Europe/Berlin")),
-        "local": (spark.TimestampNTZType(), dt.datetime(2026, 3, 1, 1, 2, 3, 4), pa.timestamp("us")),
-        "nested": (struct, {"x": [1, None]}, pa.struct([("x", pa.list_(pa.int32()))])),
-        "counts": (spark.MapType(spark.StringType(), spark.LongType()), [("a", 1)], pa.map_(pa.string(), pa.int64())),
-    }  # fmt: skip
-    table = made(lake, spark.StructType([spark.StructField(name, kind) for name, (kind, _, _) in kinds.items()]))
-    given = pa.RecordBatch.from_pylist(
-        [{name: value for name, (_, value, _) in kinds.items()}, dict.fromkeys(kinds)],
-        schema=pa.schema([(name, kind) for name, (_, _, kind) in kinds.items()]),
-    )
-    commits.once(table, commit(), lambda there: data_files.read(row for told in data_files.writing(there)(iter([given])) for row in told.to_pylist()))
-    found = table.refresh().scan().to_arrow().to_pylist()
-    assert found == [{name: value for name, (_, value, _) in kinds.items()}, dict.fromkeys(kinds)]
-
-
 def test_rows_come_into_the_partitions_of_a_table_by_columns_as_they_are(lake: Catalog) -> None:
     """Each file has the rows of one."""
     lake.create_namespace("sales")
@@ -274,22 +279,6 @@ def test_what_can_not_be_written_is_refused_before_anything_is(lake: Catalog, ta
     with pytest.raises(Refused, match="column parts has structs in a list or map"):
         made(lake, spark.StructType([spark.StructField("parts", spark.ArrayType(WANTED))]))
     assert table.refresh().schema().column_names == ["shop", "n"]
-
-
-def test_a_required_column_that_the_rows_lack_is_refused(lake: Catalog) -> None:
-    """It would be null."""
-    lake.create_namespace("sales")
-    lake.create_table(PLACE.where, two(required=True))
-    with pytest.raises(Refused, match="requires the column n"):
-        made(lake, spark.StructType([WANTED["shop"]]))
-
-
-def test_a_table_partitioned_by_what_is_computed_is_refused(lake: Catalog) -> None:
-    """By name."""
-    lake.create_namespace("sales")
-    lake.create_table(PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "shops")))
-    with pytest.raises(Refused, match=r"partitioned by bucket\[4\]\(shop\)"):
-        made(lake, WANTED)
 
 
 def test_a_catalog_that_is_not_configured_is_refused() -> None:
@@ -335,3 +324,22 @@ def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(ta
     catalogs.drop(PLACE)
     assert not catalogs.is_there(PLACE)
     assert not Path(file.removeprefix("file://")).exists()
+
+
+@plants("snapshots of Iceberg")
+def test_each_file_of_each_snapshot_is_searched_for_an_erasure(table: Table) -> None:
+    """Rows of the table as it is, rows that older snapshots have, and the bounds in manifests, which have the beginning of a long value only."""
+    who = "a.person.with.a.long.name@example.org"
+    commits.once(table, commit(0), files({"shop": who, "n": 1}))
+    commits.once(table, commit(1), files(B), EqualTo("shop", who))
+    commits.once(table, commit(2), files({"shop": who, "n": 2}))
+    mentions = Mentions(erasing.read(f"shop = '{who}'", {"shop": "string"}))
+
+    places = {file.at: place.goes for file in StoredInIceberg(PLACE.text).files() if (place := search.of_file(file, mentions))}
+
+    current = {task.file.file_path for task in table.refresh().scan().plan_files()}
+    data = {at for at in places if at.endswith(".parquet")}
+    assert (len(data), len(data & current)) == (2, 1)
+    assert {at for at, said in places.items() if "delete these rows in your table" in said} == data & current
+    assert any(at.endswith(".avro") for at in places)
+    assert all("expire_snapshots" in said for at, said in places.items() if at not in current)

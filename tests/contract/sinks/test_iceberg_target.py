@@ -46,12 +46,16 @@ def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
 
 
 def test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused(here: Log) -> None:
-    """It is not made again without a word; capitals in its catalog's name make no other target."""
+    """It is not made again without a word, neither by the platform nor by another program; capitals in its catalog's name make no other target."""
     claim(here, "mill")
     with pytest.raises(Refused, match="belongs to mill/all"):
         claim(here, "shop", Iceberg(table="sold.all", catalog=CATALOG.upper()))
     catalogs.drop(PLACE)
     with pytest.raises(Refused, match=r"sold\.all is gone"):
+        claim(here, "mill")
+    with catalogs.opened(CATALOG) as found:
+        found.create_table("sold.all", pa.schema([("n", pa.int64())]))
+    with pytest.raises(Refused, match=r"sold\.all is another table than the one that the output wrote to"):
         claim(here, "mill")
 
 

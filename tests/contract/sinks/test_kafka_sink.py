@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from onlyonce.declare.pipeline import KafkaSink
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.operate import erasing
+from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.sinks.delivery import Row
+from onlyonce.operate.erase import decoders
 from onlyonce.sinks.outbox import kafka
+from onlyonce.sinks.outbox.stored_outside import StoredOutside
 from onlyonce.testing.suite import cases
 from onlyonce.testing.suite.cases import make_rows
 from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
@@ -21,6 +25,7 @@ from onlyonce.testing.suite.processes import Processes
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
 from tests.contract.conftest import Log
 from tests.support.broker import Broker
+from tests.support.erasure_places import plants
 
 QUICK = {cases.each_row_is_there_once, cases.a_lost_answer_does_not_show}
 LIFE = "00000000-0000-0000-0000-000000000001"
@@ -122,3 +127,32 @@ def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
 def rows_of(text: str) -> list[Row]:
     """One row."""
     return [Row(1, "unit", 0, LIFE, None, json.dumps(text), "", 0)]
+
+
+@plants("messages of a sink", "messages of a transaction that was undone")
+def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
+    """A reader that takes uncommitted messages sees them; no program can take one out."""
+    sink = KafkaSink(topic=broker.topic("undone", retention_ms="86400000", segment_ms="3600000"), connection=VARIABLE, timeout=timedelta(seconds=20))
+    mentions = Mentions(erasing.read("id = 'u17-secret'", {"id": "string"}))
+    with kafka.opened(sink, "shop/kept") as target:
+        target.write(f"shop/kept/1/0/kept/0@{LIFE}", iter(rows_of("u17-secret")))
+        target._producer.begin_transaction()
+        target._produce(f"shop/kept/1/1/kept/0@{LIFE}", iter(rows_of("u17-secret, undone")))
+        target._producer.flush()
+        target._producer.abort_transaction()
+
+    found = [sum(decoders.count(message.value(), mentions) for message in read(broker.servers, sink.topic, *level)) for level in ((), ("read_uncommitted",))]
+
+    assert found == [1, 2]
+    assert f"messages of the topic {sink.topic}, also those of transactions that were undone, are gone by " in StoredOutside(sink).stays()
+
+
+def test_receipt_of_an_erasure_says_when_messages_are_gone(broker: Broker) -> None:
+    """By the retention of the topic, which the broker is asked for; it tells nothing of a topic that is not there."""
+    topics = [broker.topic("a", retention_ms="86400000", segment_ms="3600000"), broker.topic("b", cleanup_policy="compact"), "missing"]
+    said = [StoredOutside(KafkaSink(topic=topic, connection=VARIABLE)).stays() for topic in topics]
+
+    by = datetime.now(UTC) + timedelta(hours=25)
+    assert f"gone by {by:%Y-%m-%dT%H}" in said[0] or f"gone by {by - timedelta(minutes=1):%Y-%m-%dT%H}" in said[0]
+    assert "gone never by themselves (cleanup.policy=compact)" in said[1]
+    assert "does not tell" in said[2]

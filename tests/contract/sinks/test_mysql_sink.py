@@ -20,15 +20,19 @@ from onlyonce.database import connect
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model.errors import DatabaseAway, InvariantBroken, Refused, Superseded
+from onlyonce.model.operate import erasing
 from onlyonce.model.operate.dropping import Place
+from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.mysql.stored_mysql import StoredInMySQL
 from onlyonce.sinks.own_target import _is_there
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.testing.suite.log import Log
 from onlyonce.testing.suite.task import hashed, run_unit
 from tests.contract.conformance_mysql import VARIABLE, batch_of
+from tests.support.erasure_places import plants
 from tests.support.mariadb import MariaDB
 
 TEXTS = [
@@ -133,6 +137,18 @@ def test_rows_that_the_table_cannot_hold_are_refused_with_the_cause(there: There
     assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []
 
 
+@plants("rows of MySQL")
+def test_rows_are_searched_for_an_erasure(there: There) -> None:
+    """Each table of the output, and how its rows go."""
+    there.prepare("id string")
+    there.write("id", ["u17-secret"], ["other"])
+    mentions = Mentions(erasing.read("id = 'u17-secret'", {"id": "string"}))
+
+    found = [*StoredInMySQL(there.log.database, MySQL(table="kept", connection=VARIABLE)).rows(mentions)]
+
+    assert [(rows.at, rows.count, rows.goes) for rows in found] == [("table kept", 1, "delete these rows in your table")]
+
+
 def test_two_rows_with_the_same_keys_stop_an_upsert(there: There) -> None:
     """Which of them would stay is nobody's guess; keys that differ by a letter's size or a space are two."""
     there.prepare("k string, n long", write="upsert", keys="k")
@@ -203,13 +219,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a view": ("CREATE VIEW kept AS SELECT 'a' AS k, 1 AS n", {}, "is a view"),
     "no key": (f"CREATE TABLE kept ({K}, n bigint)", UPSERT, "no primary key or unique index over its keys"),
     "a longer key": (f"CREATE TABLE kept ({K}, n bigint, PRIMARY KEY (k, n))", UPSERT, "no primary key or unique index"),
-    "a key's beginning": ("CREATE TABLE kept (k text collate utf8mb4_nopad_bin NOT NULL, n bigint, PRIMARY KEY (k(10)))", UPSERT, "column k is varchar"),
+    "a key's beginning": ("CREATE TABLE kept (k text collate utf8mb4_nopad_bin NOT NULL, n bigint, PRIMARY KEY (k(10)))", UPSERT, r"column k is string \(varchar"),
     "another unique index": (f"CREATE TABLE kept ({K} PRIMARY KEY, n bigint UNIQUE)", UPSERT, "another unique index"),
     "a null key": (f"CREATE TABLE kept ({K.removesuffix('NOT NULL')}, n bigint, UNIQUE (k))", UPSERT, "may be null"),
     "a key without case": ("CREATE TABLE kept (k varchar(99) collate utf8mb4_general_ci PRIMARY KEY, n bigint)", UPSERT, "different texts are the same key"),
     "a generated column": (f"CREATE TABLE kept ({K}, n bigint AS (1) STORED)", {}, "column n of kept is GENERATED ALWAYS"),
     "another type": (f"CREATE TABLE kept ({K}, n int)", {}, "column n is bigint, but in kept it is int"),
-    "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, "column k is longtext, but in kept it is char"),
+    "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, r"column k is string \(longtext\), but in kept it is char"),
 }  # fmt: skip
 
 
@@ -222,6 +238,13 @@ def test_a_table_that_cannot_keep_the_promise_is_refused_unchanged(there: There,
         there.prepare("k string, n long, new string", **sink)
 
     assert len(there.rows("SHOW COLUMNS FROM kept")) == 2
+
+
+def test_an_index_with_the_beginning_of_a_column_is_no_key_index(there: There) -> None:
+    """A row of the same keys would be a second one."""
+    there.rows(f"CREATE TABLE kept ({K}, n bigint, new varchar(99), UNIQUE (k, new(10)))")
+    with pytest.raises(Refused, match="no primary key or unique index over its keys"):
+        there.prepare("k string, n long, new string", **UPSERT)
 
 
 @pytest.mark.parametrize("case", [case for name, case in REFUSED.items() if name not in ("a key's beginning", "another type", "a text that is cut")], ids=lambda case: case[2])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
@@ -56,38 +55,6 @@ def test_a_lone_column_of_strange_texts_arrives_as_it_is(log: Log, driver: Drive
     task.run(pa.RecordBatch.from_pydict({"s": TEXTS}))
 
     assert log.multiset("SELECT s FROM results.shop") == Counter((s,) for s in TEXTS)
-
-
-def test_every_type_arrives_as_it_is(log: Log, driver: Driver) -> None:
-    """The ends of the ranges, exact decimals, times on both sides of 1970 in UTC, documents, bytes; and null of each."""
-    columns: dict[str, Any] = {
-        "n": (pa.int64(), "bigint", [2**63 - 1, -(2**63), 0]),
-        "i": (pa.int32(), "integer", [2**31 - 1, -(2**31), 0]),
-        "f": (pa.float64(), "double precision", [1.7976931348623157e308, 5e-324, -0.1]),
-        "x": (pa.float64(), "double precision", [float("inf"), float("-inf"), 0.1 + 0.2]),
-        "num": (pa.decimal128(38, 10), "numeric(38,10)", [Decimal("-1234567890123456789012345678.0123456789"), 0, 1]),
-        "ok": (pa.bool_(), "boolean", [True, False, True]),
-        "d": (pa.date32(), "date", [date(1, 1, 1), date(9999, 12, 31), date(1969, 12, 31)]),
-        "at": (pa.timestamp("us", "UTC"), "timestamptz", [
-            datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
-            datetime(2026, 1, 1, 0, 0, 0, 1, UTC)]),
-        "naive": (pa.timestamp("us"), "timestamp", [datetime(1900, 1, 1), datetime(2026, 3, 29, 2, 30), datetime(2026, 1, 1)]),
-        "doc": (pa.string(), "jsonb", ['{"a": [1, null, "\\"\\n"]}', "[]", '"🛒"']),
-        "raw": (pa.string(), "bytea", ["\\x00ff22", "\\x", "\\x5c"]),
-    }  # fmt: skip
-    task = Task(log, driver, log.database, columns=", ".join(f"{name} {sql}" for name, (_, sql, _) in columns.items()))
-    batch = pa.RecordBatch.from_pydict({n: pa.array([*v, None], t) for n, (t, _, v) in columns.items()})
-
-    task.run(batch)
-
-    texts = {"doc": "doc::text", "raw": "encode(raw, 'hex')", "f": "f", "at": "at"}
-    there = log.multiset(f"SELECT {', '.join(texts.get(n, n) for n in columns)} FROM results.shop")
-    wanted = [
-        dict(zip(columns, row, strict=True)) for row in zip(*[[*v, None] for _, _, v in columns.values()], strict=True)
-    ]
-    for row in wanted:
-        row["raw"] = row["raw"] and row["raw"].removeprefix("\\x")
-    assert there == Counter(tuple(row.values()) for row in wanted)
 
 
 def test_an_upsert_replaces_the_row_of_its_keys(log: Log, driver: Driver) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -22,8 +24,11 @@ from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import owner
 from onlyonce.operate import drop
 from onlyonce.sinks import own_target
+from onlyonce.sinks.files.object_store import _open
+from onlyonce.sinks.files.stores import folder_of
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP
+from tests.support import s3
 from tests.support.mariadb import MariaDB
 from tests.support.shared_server import SharedServer
 
@@ -69,14 +74,40 @@ def spellings(log: Log) -> list[tuple[Sink, Sink]]:
         (Delta(path="a/all"), Delta(path="a")),
         (Delta(path="a"), Delta(path="a/all")),
         (Delta(path="a/all"), FileSink(path="../tables/a/all")),
-        (FileSink(path="s3://bucket/all?region=x"), FileSink(path="s3a://bucket//all/")),
+        (FileSink(path="s3://bucket/all?region=us-east-1"), FileSink(path="s3a://bucket//all/")),
         (Postgres(table="results.all"), Postgres(table="results.all", connection=ELSEWHERE)),
     ]
 
 
+def target_of(sink: Any) -> str:
+    """Return the folder, URL or table of a sink."""
+    return str(sink.table if isinstance(sink, Postgres | MySQL) else sink.path)
+
+
+def unnote(sink: FileSink) -> None:
+    """Remove the note of a folder or prefix."""
+    place = target_of(sink)
+    if "://" in place:
+        system, root = _open(place)
+        system.delete_file(f"{root}/{owner.FILE}")
+    else:
+        (folder_of(place) / owner.FILE).unlink()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[s3.S3]:
+    """A server of S3 with the buckets of these tests."""
+    with s3.moto() as server:
+        for name in ("bucket", "results"):
+            httpx.put(f"{server.url}/{name}").raise_for_status()
+        yield server
+
+
 @pytest.fixture
-def platform(shared: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+def platform(shared: Log, store: s3.S3, monkeypatch: pytest.MonkeyPatch) -> Log:
     """A platform where nobody has a target; its database has a second address, a folder of its tables a link."""
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
     shared.rows("TRUNCATE onlyonce_private.targets")
     monkeypatch.setenv(ELSEWHERE, shared.url.replace("127.0.0.1", "localhost"))
     (settings.tables_dir() / "a").mkdir(parents=True, exist_ok=True)
@@ -126,7 +157,7 @@ def test_targets_that_only_look_alike_are_two(platform: Log) -> None:
     a bounded run, which has a target of its own."""
     sinks: list[Sink] = [
         Delta(path="a/all"), Delta(path="a/all2"), Postgres(table="results.all"), Postgres(table="results.All"),
-        Postgres(table="other.all"), FileSink(path="a/all"), FileSink(path="s3://bucket/all"),
+        Postgres(table="other.all"), FileSink(path="a/all"), FileSink(path="memory://bucket/all"),
     ]  # fmt: skip
     for number, sink in enumerate(sinks):
         claim(platform, f"p{number}", sink)
@@ -179,6 +210,24 @@ def test_a_table_that_was_deleted_is_not_made_again_without_a_word(platform: Log
     claim(platform, "mill", Delta(path="gone/other"))
 
 
+def test_a_delta_table_that_was_made_again_is_refused(platform: Log) -> None:
+    """A table of the same form in the old one's place has none of its rows and none of its transactions. A copy of the old one has all."""
+    sink = Delta(path="gone/all")
+    path, copy = settings.tables_dir() / "gone" / "all", settings.tables_dir() / "gone" / "copy"
+    claim(platform, "mill", sink)
+    shutil.copytree(path, copy)
+    shutil.rmtree(path)
+    make(platform, sink)
+
+    with pytest.raises(Refused, match="is another table than the one that the output wrote to") as refused:
+        claim(platform, "mill", sink)
+
+    assert "onlyonce drop mill --output all --tables" in refused.value.hint
+    shutil.rmtree(path)
+    copy.rename(path)
+    claim(platform, "mill", sink)
+
+
 @pytest.fixture
 def later(platform: Log, server: SharedServer, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Log:
     """A second platform, with a database of its own. Its results go where those of the first go: one home, one PostgreSQL, one MySQL."""
@@ -188,9 +237,10 @@ def later(platform: Log, server: SharedServer, mariadb: MariaDB, monkeypatch: py
 
 
 RESULTS = [Delta(path="results/all"), Postgres(table="results.all", connection="TEST_RESULTS"), MySQL(table="all_results", connection="TEST_MYSQL")]
+FILES = [FileSink(path="results/files"), FileSink(path="memory://results/files"), FileSink(path="s3://results/files")]
 
 
-@pytest.mark.parametrize("sink", RESULTS, ids=lambda sink: type(sink).__name__)
+@pytest.mark.parametrize("sink", [*RESULTS, *FILES], ids=lambda sink: f"{type(sink).__name__} {target_of(sink)}")
 def test_results_of_another_platform_are_refused_by_name(platform: Log, later: Log, sink: Any) -> None:
     """The table says whose it is. Without its note another platform may write there, and the first one no more."""
     claim(platform, "mill", sink)
@@ -199,16 +249,32 @@ def test_results_of_another_platform_are_refused_by_name(platform: Log, later: L
 
     with pytest.raises(Refused, match="holds the results of another platform") as refused:
         claim(later, "mill", sink)
-    if isinstance(sink, Delta):
+    if isinstance(sink, FileSink):
+        unnote(sink)
+    elif isinstance(sink, Delta):
         DeltaTable(str(settings.tables_dir() / "results" / "all")).alter.set_table_properties({owner.PROPERTY: ""}, raise_if_not_exists=False)
     else:
         statement = "COMMENT ON TABLE results.all IS NULL" if isinstance(sink, Postgres) else "ALTER TABLE all_results COMMENT ''"
         run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(later, "mill", sink)
 
-    assert str(sink.path if isinstance(sink, Delta) else sink.table) in refused.value.what
+    assert target_of(sink) in refused.value.what
     with pytest.raises(Refused, match="holds the results of another platform"):
         claim(platform, "mill", sink)
+
+
+@pytest.mark.parametrize("sink", FILES[::2], ids=target_of)
+def test_of_two_platforms_at_once_one_gets_the_folder(platform: Log, later: Log, sink: FileSink) -> None:
+    """Each has seen that nothing is noted; the second to write its note finds the first one's."""
+    declared, no_session = pipeline("mill", dataclasses.replace(sink, path=f"{sink.path}/at-once")), Any
+    first, second = (RunContext(no_session, declared, "mill", "run", log.database) for log in (platform, later))  # type: ignore[arg-type]
+
+    with (
+        pytest.raises(Refused, match="holds the results of another platform"),
+        own_target.claimed(first, declared.outputs[0]),
+        own_target.claimed(second, declared.outputs[0]),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("sink", RESULTS[1:], ids=lambda sink: type(sink).__name__)

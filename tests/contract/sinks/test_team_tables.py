@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import forget_connections
+from onlyonce.database.connect import forget_connections, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
@@ -250,3 +250,16 @@ def test_a_new_key_alone_that_a_trigger_drops_is_refused(log: Log, driver: Drive
         put(batch=2).run(*keys)
 
     assert log.rows("SELECT shop FROM results.shop") == [("a",)]
+
+
+def test_a_trigger_that_keeps_rows_from_a_new_computation_is_refused(log: Log) -> None:
+    """As one that only marks rows as deleted: the rows that are computed again would be there a second time."""
+    table = table_of(log)
+    log.rows("CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE results.shop (shop text NOT NULL UNIQUE, cents bigint); INSERT INTO results.shop VALUES ('a', 1), ('b', 2)")
+    log.rows(DROPS.format(body="RETURN CASE OLD.shop WHEN 'a' THEN OLD END;").replace("BEFORE INSERT", "BEFORE DELETE"))
+    with pytest.raises(Refused, match="keeps 1 rows that are to be deleted"):
+        run(log.database, table.clear)
+    assert log.rows("SELECT shop FROM results.shop ORDER BY 1") == [("a",), ("b",)]
+    log.rows("DROP TRIGGER judge ON results.shop")
+    run(log.database, table.clear)
+    assert log.rows("SELECT shop FROM results.shop") == []

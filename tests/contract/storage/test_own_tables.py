@@ -117,6 +117,14 @@ def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("value", "largest"), [("x" * 40, True), ("x" * 32 + chr(0x10FFFF) * 2, False), ("\U0002f842" * 40, True)])
+def test_a_largest_string_is_never_below_the_value(tmp_path: Path, value: str, largest: bool) -> None:
+    """A long string's beginning is followed by the last character that there is; if the value has that one too, nothing is said."""
+    parquet.write_table(pa.table({"n": [value]}), tmp_path / "file")
+    found = statistics.of(parquet.read_metadata(tmp_path / "file"), [("n",)])["maxValues"]
+    assert [bound >= value for bound in found.values()] == [True] * largest
+
+
 def test_the_last_moment_that_there_is_can_be_committed(table: Path) -> None:
     """It can't be rounded up; a record of it is no reason for a run to stop."""
     own_tables.append_rows([[row(1) | {"at": datetime.max.replace(tzinfo=UTC)}]], table, commit(1), {"kind": "a"})

@@ -20,8 +20,6 @@ from onlyonce import failpoints
 FAR = 100_000
 IN_WORKERS = ("postgres-unit-", "files-unit-")
 LOOK_SECONDS = 0.05
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Plans of a few rows, each new: to compile them costs half of a case. The drivers that are killed elsewhere do compile."""
 
 
 class Strikes:
@@ -39,8 +37,6 @@ class Strikes:
     def at_hand(self, spark: Any) -> Iterator[None]:
         """This process and the workers that Spark starts from now on pass the points."""
         self._spark = spark
-        for name, value in INTERPRETED.items():
-            spark.conf.set(name, value)
         of_workers = spark.sparkContext.environment
         before = dict(of_workers)
         of_workers.update(self.environment)
@@ -48,8 +44,6 @@ class Strikes:
             patched.setenv("ONLYONCE_FAILPOINT_DIR", str(self._folder))
             patched.setattr(failpoints, "_POINTS", dict.fromkeys(self._points, (FAR, "fail")))
             yield
-        for name in INTERPRETED:
-            spark.conf.unset(name)
         of_workers.clear()
         of_workers.update(before)
 

@@ -8,7 +8,7 @@ its app id is skipped without running the plan.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +16,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.declare.pipeline import split_ddl
-from onlyonce.sinks.content_hash import LOW
+from onlyonce.sinks.content_hash import HASH, Key, Tally
 from onlyonce.storage import delta
 from onlyonce.testing.suite.task import hash_of
 
@@ -53,7 +54,7 @@ FUNCTIONS = SimpleNamespace(
 """In the place of pyspark.sql.functions, which asks for a JVM."""
 
 
-KINDS = {"string": StringType(), "long": LongType(), "int": IntegerType(), "timestamp": TimestampType()}
+KINDS = {"string": StringType(), "long": LongType(), "int": IntegerType(), "timestamp": TimestampType(), "array<long>": ArrayType(LongType())}
 
 
 def schema_of(ddl: str) -> StructType:
@@ -102,7 +103,7 @@ class Frame:
         return [SimpleNamespace(**row, asDict=lambda row=row: row) for row in self.rows()]
 
     def withColumn(self, name: str, value: Expression) -> Frame:
-        schema = StructType([*self.schema.fields]).add(name, "long" if name == "oo_batch" else "string")
+        schema = StructType([*self.schema.fields]).add(name, "long" if name in ("oo_batch", HASH) else "string")
         return Frame(lambda: [row | {name: value.of(row)} for row in self.rows()], schema)
 
     def filter(self, wanted: Expression) -> Frame:
@@ -112,22 +113,6 @@ class Frame:
         kept = [n for n in self.columns if n not in names]
         schema = StructType([f for f in self.schema.fields if f.name in kept])
         return Frame(lambda: [{n: row[n] for n in kept} for row in self.rows()], schema)
-
-    def groupBy(self, *by: object) -> Frame:
-        assert not by, "only outputs without a window are played"
-        return self
-
-    def agg(self, *_: object) -> SimpleNamespace:
-        """The one group with the content of all rows, as `content_hash.aggregates` has it."""
-        return SimpleNamespace(toArrow=self._content)
-
-    def _content(self) -> pa.Table:
-        hashes = [hash_of(row) for row in self.rows()]
-        xor = 0
-        for one in hashes:
-            xor ^= one
-        found = {"rows": len(hashes), "high": sum(one >> 32 for one in hashes), "low": sum(one & LOW for one in hashes), "xor": xor}
-        return pa.table({name: pa.array([value], pa.int64()) for name, value in found.items()})
 
     def sortWithinPartitions(self, name: str) -> Frame:
         return Frame(lambda: sorted(self.rows(), key=lambda row: row[name]), self.schema)
@@ -141,6 +126,19 @@ class Frame:
             return pa.Table.from_batches(made) if made else pa.table({})
 
         return SimpleNamespace(toArrow=result)
+
+
+def hashed(rows: Frame) -> Frame:
+    """In the place of `content_hash.hashed`."""
+    return rows.withColumn(HASH, Expression(hash_of))
+
+
+def tallied(rows: Frame, schema: StructType, by: Sequence[object] = ()) -> dict[Key, Tally]:
+    """In the place of `content_hash.tallied`: the one group with the content of all rows."""
+    del schema
+    found = Tally(HASH, {})
+    found.add(pa.record_batch({HASH: pa.array([hash_of(row) for row in rows.rows()], pa.int64())}))
+    return {(0,) * len(by): found}
 
 
 class Session:
@@ -165,9 +163,13 @@ class Session:
 
 
 def make(path: Path, schema: StructType, session: object, partition_by: list[str], properties: object) -> None:
-    """In the place of `delta.make`."""
-    if not delta.exists(path):
-        DeltaTable.create(str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by)
+    """In the place of `delta.make`: if several drivers try at once, one succeeds and the others use its table."""
+    try:
+        if not delta.exists(path):
+            DeltaTable.create(str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by)
+    except DeltaError:
+        if not delta.exists(path):
+            raise
 
 
 def added(path: Path, after: int, upto: int) -> list[Dict]:

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,12 +36,14 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.model.storage.location import Location, on_disk
 from onlyonce.model.units import Content, UnitId
 from onlyonce.outputs import in_driver, outputs, results, staging, stateless
 from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, receive, receive_unit
 from onlyonce.receive.blocks import exchange
+from onlyonce.session import encoding
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.delta import delta_files
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
@@ -61,10 +63,11 @@ CUT = 3
 VERSIONS_A_BATCH = 2
 """So many versions of `events` are one batch of an output."""
 MICROS, NUMBER, TEXT = pa.timestamp("us", "UTC"), pa.int64(), pa.string()
+PLACED = pa.struct({"oo_file": NUMBER, "oo_position": NUMBER})
 RECORD = pa.schema(
     {
         "id": TEXT, "shop": TEXT, "at": MICROS, "cents": NUMBER, "oo_event_time": MICROS, "oo_high": NUMBER, "oo_low": NUMBER,
-        "oo_payload": NUMBER, "oo_reason": TEXT, "oo_raw": TEXT, "oo_unknown": TEXT, "oo_code": pa.int8(),
+        "oo_payload": NUMBER, "oo_reason": TEXT, "oo_raw": TEXT, "oo_unknown": TEXT, "oo_place": PLACED, "oo_code": pa.int8(),
     }
 )  # fmt: skip
 """What a task of receive is given: the columns of `declared.SCHEMA`, and the platform's."""
@@ -119,7 +122,7 @@ def _played(play: Play) -> Any:
     """Put the stand-ins where the product's modules look for Spark."""
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
-        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS),
+        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS), (encoding, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (exchange, "records", _records),
         (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
@@ -127,7 +130,7 @@ def _played(play: Play) -> Any:
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         (stateless, "adds_no_rows", lambda result: False), (in_driver, "written", lambda *_: None),  # rows are for the tasks: hashes by Spark are none of the stand-in's
-        (outputs, "drain_query", drain_query), (content_hash, "aggregates", lambda schema: []),
+        (outputs, "drain_query", drain_query), (content_hash, "tallied", frames.tallied), (content_hash, "hashed", frames.hashed),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
@@ -248,6 +251,7 @@ class Texts:
 
     texts: list[str]
     chosen: Chosen = ALL
+    places: RecordPlaces = field(default_factory=RecordPlaces)
 
     def shrinks(self) -> bool:
         """Files lose no lines."""

@@ -4,115 +4,140 @@
 
 Half of the starts let the processes run freely. In the others each driver stops at its first pass of every fail-point, and a seeded
 schedule wakes one at a time: it takes one driver to a point behind *begin batch*, then the next to a point of its own, then any.
+The two points of the last two drivers so taken are a pair; all pairs have their turn.
 A start counts only if at least two of its drivers reached *begin batch*.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
 import os
 import random
-import signal
+import shutil
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from onlyonce.database.connect import forget_connections
 from onlyonce.testing.crashtest import scratch
 from tests.fault.matrix import declared
+from tests.fault.matrix.bench import Bench
+from tests.fault.matrix.play import Play
 from tests.fault.matrix.world import Run, World
-from tests.fault.matrix.zygote import Zygote
 from tests.support.shared_server import SharedServer
 
 GOOD = {0, 69, 75}
 BEGIN = "receive-before-begin"
+NONE = {"doubled or lost": 0, "ended otherwise": 0}
 STEP = 0.03
 """Seconds that a woken driver gets before another one is woken: it may wait for a lock of one that is stopped."""
-A_DATABASE = 300
-"""So many starts share a database, so that its tables stay small."""
+PATIENT_STEPS = 10
+"""So many steps a driver gets from each point to the next on its way to its point of a pair."""
+A_BENCH = 60
+"""So many starts share a database and its processes, so that its tables stay small."""
 
 
-def play(world: World, points: list[str], seed: int) -> tuple[str, bool]:
-    """Start two or three drivers at once by a seed. Return how, and if two of them reached *begin batch*."""
+def play(world: World, bench: Bench, points: list[str], seed: int) -> tuple[Counter[str], str]:
+    """Start two or three drivers at once by a seed. Return what to count, and what is wrong with the result."""
     chance = random.Random(seed)
     drivers, free = chance.choice((2, 2, 3)), chance.random() < 0.5
-    run = world.receiving()
-    records = [Path(run.play.home) / f"record-{n}" for n in range(drivers)]
+    run = _run(world, seed)
+    records = [Path(run.play.home) / f"record{run.play.suffix}-{n}" for n in range(drivers)]
     stops = "" if free else ",".join(f"{point}:1:stop" for point in points)
     pids = [run.start(stops, ONLYONCE_FAILPOINT_RECORD=str(record)) for record in records]
-    if not free:
-        _woken(chance, pids, records, points)
-    codes = {run.world.zygote.wait(pid) for pid in pids}
-    assert codes <= GOOD, f"seed {seed}: exit {codes}\n{run.told()}"
-    run.finish()
-    _compare(run, seed)
-    begun = sum(BEGIN in record.read_text().split() for record in records if record.exists())
-    return f"{drivers} drivers, {'free' if free else 'woken by a schedule'}", begun >= 2
-
-
-def _compare(run: Run, seed: int) -> None:
+    counts = Counter({"all": 1, f"{drivers} drivers, {'free' if free else 'woken by a schedule'}": 1})
+    if not free and (pair := _woken(bench, chance, dict(zip(pids, records, strict=True)), points, seed)):
+        counts[f"pair {pair}"] += 1
+    codes = {bench.wait(pid) for pid in pids}
+    if 0 not in codes:
+        codes.add(run.run())
+    begun = sum(BEGIN in _passed(record) for record in records)
+    counts["counted"] += begun >= 2
     wrong = {name: (str(w - f), str(f - w)) for name, (w, f) in run.pairs().items() if w != f}
-    assert not wrong, f"seed {seed}: {json.dumps(wrong, indent=1)}\n{run.told()}"
+    counts["doubled or lost"] += bool(wrong)
+    counts["ended otherwise"] += not codes <= GOOD
+    problem = "" if not wrong and codes <= GOOD else f"seed {seed}: exits {codes}, {json.dumps(wrong, indent=1)}\n{run.told()}"
+    return counts, problem
 
 
-def _woken(chance: random.Random, pids: list[int], records: list[Path], points: list[str]) -> None:
-    """Wake the drivers one at a time until each has ended."""
+def _run(world: World, number: int | str) -> Run:
+    """Make a run of receive with a pipeline of its own, in the one home of a bench."""
+    play = Play(f"start{number}", str(world.folder), world.url, suffix=f"-{number}")
+    declared.put(world.folder / "inbox" / play.name)
+    return Run(world, play)
+
+
+def _woken(bench: Bench, chance: random.Random, records: dict[int, Path], points: list[str], seed: int) -> str:
+    """Wake the drivers one at a time until each has ended. Return the pair of points at which the last two stood."""
     behind = points[points.index(BEGIN) :]
-    order = chance.sample(range(len(pids)), len(pids))
-    for number in order[:-1]:
-        _until(pids[number], records[number], chance.choice(behind))
-    while living := [pid for pid in pids if _state(pid)]:
-        stopped = [pid for pid in living if _state(pid) == "T"]
+    pair = list(itertools.product(behind, behind))[seed % len(behind) ** 2]
+    order = chance.sample(list(records), len(records))
+    for pid in order[:-2]:
+        _until(bench, pid, records[pid], chance.choice(behind))
+    stood = [_until(bench, pid, records[pid], point) for pid, point in zip(order[-2:], pair, strict=True)]
+    while living := [pid for pid in records if bench.plays(pid)]:
+        stopped = [pid for pid in living if bench.stopped(pid)]
         if stopped:
-            _wake(chance.choice(stopped))
+            _wake(bench, chance.choice(stopped))
         else:
-            time.sleep(0.001)
+            bench.happens(STEP)
+    return " × ".join(pair) if all(stood) else ""
 
 
-def _until(pid: int, record: Path, point: str) -> None:
-    waits = 0
-    while _state(pid) and waits < 20:
-        if _state(pid) != "T":
-            waits += 1
-            time.sleep(STEP)
-            continue
-        if record.exists() and point in record.read_text().split():
-            return
-        _wake(pid)
+def _until(bench: Bench, pid: int, record: Path, point: str) -> bool:
+    """Take a driver to a point. Return False if it ends before, or waits for another driver."""
+    while bench.plays(pid):
+        if not bench.stopped(pid):
+            if not bench.happens(PATIENT_STEPS * STEP):
+                return False
+        elif point in _passed(record):
+            return True
+        else:
+            bench.wake(pid)
+    return False
 
 
-def _wake(pid: int) -> None:
-    try:
-        psutil.Process(pid).send_signal(signal.SIGCONT)
-    except psutil.NoSuchProcess:
-        return
+def _wake(bench: Bench, pid: int) -> None:
+    bench.wake(pid)
     until = time.monotonic() + STEP
-    while time.monotonic() < until and _state(pid) not in ("T", ""):
-        time.sleep(0.0005)
+    while bench.plays(pid) and not bench.stopped(pid) and (left := until - time.monotonic()) > 0:
+        bench.happens(left)
 
 
-def _state(pid: int) -> str:
-    """Return the letter of a process's state; empty if it has ended."""
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return "" if letter in "ZX" else letter
+def _passed(record: Path) -> list[str]:
+    return record.read_text().split() if record.exists() else []
 
 
-def _points(world: World) -> list[str]:
+def _points(world: World, bench: Bench) -> list[str]:
     """Return the fail-points that a driver passes, in their order."""
-    run = world.receiving()
-    record = Path(run.play.home) / "record"
-    assert world.zygote.run(run.play, run.log, ONLYONCE_FAILPOINTS="", ONLYONCE_FAILPOINT_RECORD=str(record)) == 0, run.told()
-    return list(dict.fromkeys(record.read_text().split()))
+    run = _run(world, "s")
+    record = world.folder / "record"
+    assert bench.wait(run.start(ONLYONCE_FAILPOINT_RECORD=str(record))) == 0, run.told()
+    return list(dict.fromkeys(_passed(record)))
+
+
+def _bench(server: SharedServer, end: float, seeds: Sequence[int]) -> tuple[Counter[str], list[str]]:
+    """Play the starts of these seeds in a database of their own, as many as time allows."""
+    counts: Counter[str] = Counter()
+    problems = []
+    with Bench(3) as bench, tempfile.TemporaryDirectory(prefix="starts-") as folder:
+        name = server.new_migrated()
+        world = World(server.url("writer", name), Path(folder), bench)  # type: ignore[arg-type]
+        points = _points(world, bench)
+        for seed in seeds:
+            if time.monotonic() < end:
+                more, problem = play(world, bench, points, seed)
+                counts += more
+                problems += [problem] * bool(problem)
+        world.session.close()
+    server.drop(name)
+    return counts, problems
 
 
 def main() -> None:
@@ -126,27 +151,31 @@ def main() -> None:
     given = parser.parse_args()
     declared.FILES = given.files
     result: dict[str, Any] = json.loads(given.result.read_text()) if given.result.exists() else {}
-    counts = Counter(result.get("starts", {}))
+    counts, pairs = Counter(result.get("starts", {})), Counter(result.get("pairs", {}))
     seed, end = result.get("next_seed", 0), time.monotonic() + 60 * given.minutes
+    if Path("/dev/shm").is_dir():
+        tempfile.tempdir = "/dev/shm"
+    os.environ["TOKIO_WORKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["ONLYONCE_HOME"] = tempfile.mkdtemp(prefix="starts-home-")
-    with Zygote() as zygote, scratch.server("onlyonce-starts-") as made, ThreadPoolExecutor(given.beside) as pool:
+    fork = multiprocessing.get_context("fork")
+    with scratch.server("onlyonce-starts-") as made:
         server = SharedServer(made.folder)
         server.hurry()
-        while counts["counted"] < given.starts and time.monotonic() < end:
-            name = server.new_migrated()
-            with tempfile.TemporaryDirectory(prefix="starts-") as folder:
-                world = World(server.url("writer", name), Path(folder), zygote)
-                points = _points(world)
-                for how, both in pool.map(partial(play, world, points), range(seed, seed + A_DATABASE)):
-                    counts[how] += 1
-                    counts["counted"] += both
-                    counts["all"] += 1
-                world.session.close()
-            forget_connections()
-            server.drop(name)
-            seed += A_DATABASE
-            given.result.write_text(json.dumps({"starts": dict(sorted(counts.items())), "next_seed": seed}, indent=1) + "\n")
-            print(f"{counts['counted']:,} of {given.starts:,} starts, none doubled or lost a record", flush=True)
+        server.drop(server.new_migrated())  # migrates the database of which the others are copies
+        with fork.Pool(given.beside, maxtasksperchild=1) as pool:
+            while counts["counted"] < given.starts and time.monotonic() < end:
+                seeds = [range(seed + n * A_BENCH, seed + (n + 1) * A_BENCH) for n in range(given.beside)]
+                for more, problems in pool.imap_unordered(partial(_bench, server, end), seeds):
+                    pairs += Counter({name.removeprefix("pair "): n for name, n in more.items() if name.startswith("pair ")})
+                    counts += Counter({name: n for name, n in more.items() if not name.startswith("pair ")})
+                    print(*problems, sep="\n", flush=True)
+                seed += A_BENCH * given.beside
+                kept = {"starts": NONE | dict(sorted(counts.items())), "next_seed": seed, "pairs": dict(sorted(pairs.items()))}
+                given.result.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+                print(f"{counts['counted']:,} of {given.starts:,} starts, {counts['doubled or lost']} doubled or lost a record; {len(pairs)} pairs", flush=True)
+    shutil.rmtree(os.environ["ONLYONCE_HOME"])
+    if counts["doubled or lost"] or counts["ended otherwise"]:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from tests.fault.lives.strikes import INTERPRETED
 from tests.fault.pipelines.case import Case
 from tests.fault.pipelines.chains import Chains, ChainsAnew
 from tests.fault.pipelines.changes import Changes, ChangesInAvro, ChangesOfMySQL
@@ -21,6 +19,7 @@ from tests.fault.pipelines.processors import Silences, SilencesAnew, SilencesAne
 from tests.fault.pipelines.results import Rejections, Results
 from tests.fault.pipelines.sources import Sources, SourcesOneIdle, TableChanges
 from tests.fault.pipelines.warehouses import InIceberg, InMySQL, InWriteStreams
+from tests.support.jvm import INTERPRETED
 from tests.support.platform import Platform
 from tests.support.warm_drivers import WarmDrivers
 
@@ -53,16 +52,6 @@ CASES: dict[str, type[Case]] = {
 KILLS: tuple[How, ...] = ("driver", "driver", "worker", "moment")
 SEED = {"joins": 3, "chains anew": 37, "lookups": 4, "state anew in delta": 10}
 """Of the cases that seed 2 gives no late record, or no strike that is reached: they say so themselves."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreted(spark: Any) -> Iterator[None]:
-    """Plans of a few rows are not compiled."""
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    yield
-    for name in INTERPRETED:
-        spark.conf.unset(name)
 
 
 @pytest.fixture(scope="module")

@@ -223,4 +223,18 @@ MUTANTS = (
         tests=("tests/spark/sources/test_several_sources.py::test_a_run_with_a_wrong_clock_registers_nothing",),
         spark=True,
     ),
+    Mutant(
+        "values-19-floor-by-the-wrong-clock",
+        "after a correction buckets that a wrong clock has dated decide which ids are removed",
+        "onlyonce/model/operate/collecting.py",
+        Always("floor", "known.newest is None or bucket <= known.newest"),
+        tests=("tests/contract/commitlog/test_arrivals.py::test_after_a_correction_no_id_within_the_horizon_is_forgotten[False-3]",),
+    ),
+    Mutant(
+        "values-19-removed-ids-live-again",
+        "a correction lowers the floor over buckets whose ids were removed",
+        "onlyonce/commitlog/arrivals.py",
+        Always("_free", "found.free_from <= found.bucket"),
+        tests=("tests/contract/commitlog/test_arrivals.py::test_ids_that_were_removed_far_ahead_refuse_a_correction",),
+    ),
 )

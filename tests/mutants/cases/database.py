@@ -89,12 +89,23 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Replace(
             "",
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}',
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "timezone": "UTC"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC", "synchronous_commit": "on"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "timezone": "UTC", "synchronous_commit": "on"}',
         ),
         tests=(
             "tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",
         ),
+    ),
+    Mutant(
+        "others-commits-without-a-disk",
+        "a commit is answered before it is on the disk, as the database or role has it for other work",
+        "onlyonce/database/connect.py",
+        Replace(
+            "",
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC", "synchronous_commit": "on"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}',
+        ),
+        tests=("tests/contract/database/test_sessions.py::test_a_commit_of_ours_waits_until_it_is_on_the_disk",),
     ),
     Mutant(
         "no-value-is-empty",

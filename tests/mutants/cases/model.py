@@ -74,7 +74,7 @@ MUTANTS = (
         "onlyonce/model/operate/collecting.py",
         Replace(
             "floor",
-            "_behind(sorted(set(known.committed), reverse=True), horizon)",
+            "_behind(sorted(arrived, reverse=True), horizon)",
             'int(__import__("time").time()) // 600 - horizon',
         ),
         tests=(
@@ -327,10 +327,10 @@ MUTANTS = (
         "onlyonce/declare/target_identity.py",
         Replace("identity", """
             if place.kind == "postgres":
-                return f"postgres:{database(place.variable)}:{Place(place.text + suffix).where}"
+                return f"postgres:{database(place.variable)}:{place.where}"
         """, """
             if place.text:
-                return place.text + suffix
+                return place.text
         """),
         tests=(TARGETS + "test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner",),
     ),
@@ -432,6 +432,20 @@ MUTANTS = (
         tests=(LINE_VALUES + "test_more_than_one_object_is_invalid",),
     ),
     Mutant(
+        "values-21-nul-without-its-column",
+        "a NUL character in CSV does not name its column",
+        "onlyonce/model/values/line_values.py",
+        Delete("csv_reader.read", "_check_nul(cells, columns)"),
+        tests=(LINE_VALUES + "test_nul_names_its_column",),
+    ),
+    Mutant(
+        "values-21-content-of-the-file",
+        "a byte of a compressed file's content passes for a byte of the file",
+        "onlyonce/model/sources/record_places.py",
+        Replace("RecordPlaces.of", "file in self.compressed", "False"),
+        tests=("tests/unit/model/sources/test_record_places.py",),
+    ),
+    Mutant(
         "values-2-numbers-by-a-float",
         "a number for a string column is what a double has of it",
         "onlyonce/model/values/conversions.py",
@@ -450,6 +464,27 @@ MUTANTS = (
         "a string of digits is a time in seconds since 1970",
         "onlyonce/model/values/conversions.py",
         Replace("instant", "isinstance(value, Number)", "isinstance(value, Number) or NUMBER.fullmatch(str(value))"),
+        tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-7-seconds-cut-towards-1970",
+        "what is finer than a microsecond is cut towards 1970, and not towards the past",
+        "onlyonce/model/values/conversions.py",
+        Replace("_of_seconds", "ROUND_FLOOR", '"ROUND_DOWN"'),
+        tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
+    ),
+    Mutant(
+        "values-10-mistake-of-the-table",
+        "the table itself accepts integers that a float does not have, so that our readers agree on them",
+        "onlyonce/model/values/conversions.py",
+        Never("floating", "WHOLE.fullmatch(value) and (len(value) > MOST_DIGITS or abs(int(value)) > bound)"),
+        tests=("tests/fuzz/test_fuzz.py::test_hostile_lines_are_read_as_the_page_says",),
+    ),
+    Mutant(
+        "values-10-padding-behind-padding",
+        "Base64 with more padding than it needs is bytes",
+        "onlyonce/model/values/conversions.py",
+        Replace("octets", "BASE64.fullmatch(value)", "value.isascii()"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
@@ -488,10 +523,24 @@ MUTANTS = (
         tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(
+        "values-16-any-delimiter",
+        "a CSV file with semicolons is taken for one column",
+        "onlyonce/scaffold/sample.py",
+        Replace("_other_delimiter", "len(found) == 1", "len(found) == 0"),
+        tests=("tests/unit/scaffold/test_init.py::test_what_can_t_be_declared_is_refused_and_nothing_is_written",),
+    ),
+    Mutant(
+        "values-16-month-by-chance",
+        "a date whose day and month can't be told apart has the first form",
+        "onlyonce/scaffold/sample.py",
+        Replace("_with_forms", "len(form) == 1", "form"),
+        tests=("tests/unit/scaffold/test_init.py::test_form_of_a_time_is_proposed_if_it_is_certain",),
+    ),
+    Mutant(
         "values-16-mark-in-the-name",
         "the byte-order mark of a file belongs to its first name",
         "onlyonce/scaffold/sample.py",
-        Replace("_lines", '"utf-8-sig"', '"utf-8"'),
+        Replace("_records", '"utf-8-sig"', '"utf-8"'),
         tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(

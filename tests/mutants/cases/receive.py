@@ -190,4 +190,19 @@ MUTANTS = (
             "tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",
         ),
     ),
+    Mutant(
+        "values-21-refused-without-its-place",
+        "the row of an invalid record has no place",
+        "onlyonce/receive/event_files.py",
+        Never("EventFiles.add", "kind == INVALID"),
+        tests=("tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",),
+    ),
+    Mutant(
+        "values-21-places-of-nothing",
+        "a batch's task does not know the names of its files and partitions",
+        "onlyonce/receive/batch_files.py",
+        Replace("written", "lines.places", "type(lines.places)()"),
+        tests=("tests/spark/receive/test_input.py::test_each_line_has_the_fate_that_is_stated",),
+        spark=True,
+    ),
 )

@@ -49,7 +49,7 @@ MUTANTS = (
         "a key of a sink that the function does not give is found by the run alone",
         "onlyonce/check/fits.py",
         Never("check_keys", "key not in columns"),
-        tests=("tests/unit/check/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
+        tests=("tests/unit/check/test_check.py::test_keys_are_columns_of_the_rows",),
     ),
     Mutant(
         "no-snapshot-in-a-drain",
@@ -79,6 +79,21 @@ MUTANTS = (
                         context.receiving.wait(LOOK_SECONDS)
         """),
         tests=(LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
+        spark=True,
+    ),
+    Mutant(
+        "tests-4-heart-beats-on",
+        "the heart of a long run whose block ends by itself beats on in its process",
+        "onlyonce/run/long_run.py",
+        Replace("held", "mine.end(0, None)", "None"),
+        tests=("tests/contract/commitlog/test_long_runs.py::test_a_long_run_whose_block_ends_by_itself_has_stopped",),
+    ),
+    Mutant(
+        "tests-4-queries-stay-up",
+        "the queries of a long run that is broken off stay up in its process",
+        "onlyonce/run/continuous.py",
+        Replace("up", "ask_stop()", "None"),
+        tests=(LONG + "test_a_run_that_is_broken_off_leaves_no_query_in_its_process",),
         spark=True,
     ),
     Mutant(
@@ -226,5 +241,28 @@ MUTANTS = (
             "tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",
         ),
         spark=True,
+    ),
+    Mutant(
+        "refused-table-ends-the-run",
+        "a table that can't take the rows of its output ends the whole run",
+        "onlyonce/run/stream.py",
+        Replace("_refused", "refused and len(refused) == len(pipeline.roots())", "refused"),
+        tests=("tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",),
+        spark=True,
+    ),
+    Mutant(
+        "feature-unseen-by-check",
+        "check passes a Delta table whose features the run then refuses",
+        "onlyonce/check/tables.py",
+        Delete("_delta", "delta_table.check(table, path, output)"),
+        tests=("tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",),
+        spark=True,
+    ),
+    Mutant(
+        "second-platform",
+        "`up` starts a platform next to the one that a URL names",
+        "onlyonce/local/platform.py",
+        Never("_refuse_named", "named is not None"),
+        tests=("tests/unit/local/test_another_platform.py::test_up_is_refused_if_another_platform_is_named[ONLYONCE_DATABASE_URL]",),
     ),
 )

@@ -90,11 +90,25 @@ MUTANTS = (
         tests=(TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[history-UPDATE]",),
     ),
     Mutant(
+        "outputs-4-kept-from-a-clearing",
+        "rows that a trigger keeps stand next to those that are computed from the start",
+        "onlyonce/sinks/postgres/postgres_table.py",
+        Replace("", '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) FROM gone)"', '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT 0"'),
+        tests=(TEAM + "test_a_trigger_that_keeps_rows_from_a_new_computation_is_refused",),
+    ),
+    Mutant(
         "outputs-4-mysql-unchecked",
         "check does not see that MySQL computes a column's values itself",
         "onlyonce/sinks/mysql/mysql_table.py",
         Never("MySQLTable._check", 'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")'),
         tests=(MYSQL + "test_check_reports_what_a_run_would_refuse",),
+    ),
+    Mutant(
+        "outputs-8-beginning-of-a-column",
+        "an upsert into MySQL takes a unique index over its keys and the beginning of another column",
+        "onlyonce/sinks/mysql/mysql_table.py",
+        Replace("MySQLTable._unique", 'row.col if row.part is None else f"{row.col}({row.part})"', "row.col if row.part is None else next(iter(self._identity))"),
+        tests=(MYSQL + "test_an_index_with_the_beginning_of_a_column_is_no_key_index",),
     ),
     Mutant(
         "outputs-8-nulls-differ",
@@ -104,11 +118,79 @@ MUTANTS = (
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
     ),
     Mutant(
+        "outputs-6-bounds-in-a-manifest",
+        "an Iceberg table's files have bounds that leave NaN out",
+        "onlyonce/sinks/iceberg/data_files.py",
+        Replace("_Writer.write", "footers.form(table.schema, table)", "{}"),
+        tests=("tests/contract/storage/test_other_readers.py::test_a_nan_of_an_iceberg_table_is_found",),
+    ),
+    Mutant(
         "outputs-13-of-another-form",
         "rows are committed to a table that was altered after they were checked",
         "onlyonce/storage/opening.py",
-        Never("refuse_changed", "form(table) != checked"),
-        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[during the try-append]",),
+        Never("refuse_changed", "found != checked"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[altered-during the try-append]",),
+    ),
+    Mutant(
+        "outputs-13-table-made-again",
+        "a table of the same form in the place of the one that was checked is taken for it",
+        "onlyonce/storage/opening.py",
+        Delete("refuse_changed", "owner.refuse_replaced(str(at), checked.table_id, found.table_id)"),
+        Replace("refuse_changed", "found != checked", "found.described != checked.described"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[made again-during the try-append]",),
+    ),
+    Mutant(
+        "outputs-13-made-again-between-runs",
+        "a Delta or Iceberg table that was dropped and made again since the last run is written on",
+        "onlyonce/sinks/own_target.py",
+        Never("claimed", "made.table_id is not None"),
+        tests=(
+            TARGETS + "test_a_delta_table_that_was_made_again_is_refused",
+            "tests/contract/sinks/test_iceberg_target.py::test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused",
+        ),
+    ),
+    Mutant(
+        "outputs-13-log-that-begins-again",
+        "a run reads on in the log of a table that was made again",
+        "onlyonce/storage/appended.py",
+        Never("Appended.look", "self._first_entry() != self._begun"),
+        tests=("tests/contract/sinks/test_delta_once.py::test_a_look_sees_that_a_table_was_made_again",),
+    ),
+    Mutant(
+        "outputs-13-iceberg-made-again",
+        "an Iceberg table that was made again during a commit ends in pyiceberg's own error",
+        "onlyonce/sinks/iceberg/commits.py",
+        Replace("_refresh", "ValueError", "KeyError"),
+        tests=("tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_made_again_between_look_and_commit_is_refused",),
+    ),
+    Mutant(
+        "outputs-conformance-in-order-by-their-times",
+        "versions that are in order by when they begin have that column twice",
+        "onlyonce/sinks/postgres/postgres_history.py",
+        Replace("write", "dict.fromkeys((*identity, VALID_FROM))", "(*identity, VALID_FROM)"),
+        tests=(CONFORMANCE + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[PostgresHistory-its own values]",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-14-map-as-a-key",
+        "a map among the keys ends in an error of Spark at the first batch",
+        "onlyonce/declare/outputs/newest.py",
+        Never("check_rows", '"map<" in types.get(name, "")'),
+        tests=("tests/unit/declare/test_declared_newest.py::test_a_map_among_the_keys_is_refused",),
+    ),
+    Mutant(
+        "outputs-11-hidden-by-a-temporary-table",
+        "a MySQL table may have the name of a unit's temporary table, which hides it, so that its rows go with the unit",
+        "onlyonce/declare/outputs/sinks.py",
+        Replace("MySQL.__post_init__", '("onlyonce_", "oo_")', '"onlyonce_"'),
+        tests=("tests/unit/declare/test_declare.py::test_what_cannot_work_is_refused_with_the_way_out[MySQL over a temporary table of a unit]",),
+    ),
+    Mutant(
+        "outputs-7-iceberg-by-floats",
+        "rows are written to an Iceberg table that is partitioned by floats, those with 0.0 twice",
+        "onlyonce/sinks/iceberg/columns.py",
+        Never("_refuse_partitions", "isinstance(kind, types.FloatType | types.DoubleType)"),
+        tests=("tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_partitioned_by_floats_is_refused",),
     ),
     Mutant(
         "outputs-13-kept-columns-unchecked",
@@ -117,6 +199,20 @@ MUTANTS = (
         Never("check", "plan and asked and {*there.names} - given"),
         tests=("tests/spark/sinks/test_delta_checks.py::test_a_check_sees_rows_as_they_will_be_in_the_table",),
         spark=True,
+    ),
+    Mutant(
+        "outputs-9-encoding-of-the-database",
+        "COPY reads Arrow's strings in the encoding of the session, which is the database's",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Replace("", "\"COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')\"", '"COPY {table} ({columns}) FROM STDIN (FORMAT csv)"'),
+        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8",),
+    ),
+    Mutant(
+        "outputs-10-staged-with-every-constraint",
+        "the table of the arriving rows has all columns of the target, NOT NULL ones among them, and no defaults",
+        "onlyonce/sinks/postgres/postgres_newest.py",
+        Replace("", '"CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"', '"CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"'),
+        tests=(TEAM + "test_columns_that_the_function_lacks_get_their_own_values[upsert]",),
     ),
     Mutant(
         "outputs-12-options-of-spark",
@@ -131,6 +227,42 @@ MUTANTS = (
         "onlyonce/model/values/conversions.py",
         Replace("parsed", "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)", "json.loads(line, parse_constant=Number)"),
         tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
+    ),
+    Mutant(
+        "outputs-domains-narrower-passes",
+        "a column of a team's table whose type holds fewer values passes",
+        "onlyonce/model/sinks/column_types.py",
+        Always("refuse_other", 'found.replace(" ", "") == kind.replace(" ", "")'),
+        tests=("tests/unit/sinks/test_column_types.py::test_a_narrower_type_is_refused_by_column_and_types",),
+    ),
+    Mutant(
+        "outputs-domains-spaces-are-cut",
+        "the length of a string is not compared with its column, so a database cuts the spaces at its end",
+        "onlyonce/sinks/held_values.py",
+        Replace("_longest", "pc.utf8_length(column)", "pc.utf8_length(pc.utf8_rtrim_whitespace(column))"),
+        tests=("tests/unit/sinks/test_held_values.py::test_a_value_longer_than_its_column_is_found_in_memory",),
+    ),
+    Mutant(
+        "outputs-conformance-claims-late",
+        "a task whose process is killed after its commit writes its rows again",
+        "onlyonce/sinks/postgres/postgres_unit.py",
+        Never("_commit", "there is not None"),
+        tests=(CONFORMANCE + "test_rows_are_there_once_whatever_task_is_killed[PostgresAppend]",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-12-csv-without-quotes",
+        "CSV has no quotes, so a comma ends a value",
+        "onlyonce/sinks/csv_rows.py",
+        Replace("writer", '"all_valid"', '"none"'),
+        tests=("tests/contract/sinks/test_postgres_unit.py::test_texts_arrive_as_they_are",),
+    ),
+    Mutant(
+        "outputs-11-inside-the-stream",
+        "the folder of a bounded run is inside the stream's table if the declared path ends with a slash",
+        "onlyonce/model/operate/dropping.py",
+        Replace("Place.of_run", 'plain.rstrip("/")', "plain"),
+        tests=("tests/unit/model/sinks/test_run_places.py::test_no_run_is_inside_the_place_of_another",),
     ),
     Mutant(
         "outputs-11-names-are-cut",
@@ -294,15 +426,45 @@ MUTANTS = (
         "outputs-1-nested-unseen",
         "floats inside nested columns are not compared",
         "onlyonce/sinks/content_hash.py",
-        Replace("floats", "found |= {quoted(field.name) + path: inside(column) for path, inside in _inside(field.dataType)}", "pass"),
+        Replace("floats", "found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in _inside(field.dataType)}", "pass"),
         tests=(CONTENT + "test_floats_inside_nested_columns_are_compared",),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-1-rounded-at-each-cut",
+        "the sums of floats are rounded for each cut of the rows",
+        "onlyonce/sinks/float_sums.py",
+        Replace("ExactSum.merge", "self.negative += other.negative", "self.negative += other.negative >> 1100 << 1100"),
+        tests=(
+            "tests/unit/sinks/test_float_sums.py::test_a_sum_is_exact_in_any_order_and_cut",
+            CONTENT + "test_sums_of_floats_are_the_same_however_spark_cuts_the_rows",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-17-any-files-are-the-unit",
+        "what tasks wrote is not compared with the unit if it has as many rows",
+        "onlyonce/sinks/witness.py",
+        Replace("check", "not found.same_as(content)", "found.rows != content.rows"),
+        tests=(
+            "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[append-another]",
+            "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[backfill-another]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "outputs-17-upsert-unsettled",
+        "an upsert reads its rows anew for each of its jobs, and none is compared",
+        "onlyonce/sinks/delta/sink_delta.py",
+        Replace("DeltaWriter.write", "delta_files.settled(hashed, folder, check) if check else nullcontext(hashed)", "nullcontext(_dated(rows))"),
+        tests=("tests/spark/sinks/test_recomputed_rows.py::test_no_sink_commits_rows_that_differ_from_their_unit",),
         spark=True,
     ),
     Mutant(
         "half-a-hash",
         "a part of each hash is not added up",
         "onlyonce/sinks/content_hash.py",
-        Replace("aggregates", "32", "40"),
+        Replace("Tally.add", "hashes >> 32", "hashes >> 40"),
         tests=(CONTENT + "test_spark_and_a_task_count_the_same_content",),
     ),
     Mutant(
@@ -332,7 +494,7 @@ MUTANTS = (
         "padding-forgotten",
         "a column of char(n) gets texts as they are",
         "onlyonce/sinks/delta/delta_features.py",
-        Never("_wrong", "TEXT in field.metadata and field.name not in texts(there)"),
+        Never("_wrong", "TEXT in field.metadata and field.name not in lengths(there)"),
         tests=(UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[padded text]",),
         spark=True,
     ),
@@ -442,7 +604,7 @@ MUTANTS = (
         "deleted-table-made-again",
         "a table that was deleted is made anew, with the newest rows only",
         "onlyonce/sinks/own_target.py",
-        Never("claimed", "made is not None and not _is_there(place)"),
+        Never("claimed", "made.at is not None and not _is_there(place)"),
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
@@ -451,6 +613,24 @@ MUTANTS = (
         "onlyonce/sinks/own_target.py",
         Delete("claimed", "_put_note(place, owner.note(context.platform))"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name",),
+    ),
+    Mutant(
+        "format-1-files-without-note",
+        "a folder or prefix of files does not say which platform writes it",
+        "onlyonce/sinks/own_target.py",
+        Delete("_put_note", "store_of(place.where).put_note(note)"),
+        tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name[FileSink results/files]",),
+    ),
+    Mutant(
+        "format-1-two-platforms-at-once",
+        "of two platforms that claim a folder at once both have it",
+        "onlyonce/sinks/own_target.py",
+        Replace(
+            "claimed",
+            "_put_note(place, owner.note(context.platform))\nowner.refuse_other(_note(place), context.platform, output.name, place.where)",
+            "_put_note(place, owner.note(context.platform))\n",
+        ),
+        tests=(TARGETS + "test_of_two_platforms_at_once_one_gets_the_folder",),
     ),
     Mutant(
         "format-1-teams-comment-overwritten",
@@ -490,9 +670,9 @@ MUTANTS = (
         "witness-before-the-rows-fit",
         "a Delta unit is committed before it is known that the table takes its rows",
         "onlyonce/sinks/delta/sink_delta.py",
-        Replace("DeltaWriter.write", "dated = _dated(rows)", """
-            dated = _dated(rows)
-            self._witness(UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), content)
+        Replace("DeltaWriter.write", "folder = self.path / own_tables.folder(self._commit(batch, content))", """
+            folder = self.path / own_tables.folder(self._commit(batch, content))
+            self._witness(self._unit(batch), content)
         """),
         tests=("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",),
         spark=True,
@@ -626,14 +806,14 @@ MUTANTS = (
         "row-goes-before-its-delete",
         "the deletes of a batch are committed behind its upsert",
         "onlyonce/sinks/delta/sink_delta.py",
-        Delete("DeltaWriter._put", """
+        Delete("DeltaWriter._change", """
             if self._deletes:
-                self._deletes.remember(dated, commit, replayed=replayed)
+                self._deletes.remember(rows, commit, replayed=replayed)
         """),
-        Replace("DeltaWriter._put", "changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)", """
-            changing.change(self.path, commit, self._upsert(dated), replayed=replayed, form=self._form)
+        Replace("DeltaWriter._change", "changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)", """
+            changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
             if self._deletes:
-                self._deletes.remember(dated, commit, replayed=replayed)
+                self._deletes.remember(rows, commit, replayed=replayed)
         """),
         tests=("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),
         spark=True,

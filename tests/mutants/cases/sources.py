@@ -8,12 +8,34 @@ from tests.mutants.cases.paths import (
     PLAIN_RECORDS,
     READING,
     TABLES,
+    UNHELD,
     VALUES,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
+    Mutant(
+        "values-7-casts-within",
+        "a column of a source is made by a cast of a string to a time that is within another expression",
+        "onlyonce/sources/parse/mapping.py",
+        Replace("_clock", "next(filter(None, map(_clock, children)), None)", "None"),
+        tests=(VALUES + "test_no_column_of_a_source_is_made_by_the_clock",),
+    ),
+    Mutant(
+        "values-formats-one-unit",
+        "Arrow reads a count of milliseconds as seconds",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_formatted", "EPOCH_FORM.scale - places", "EPOCH_FORM.scale"),
+        tests=(ARROW_LINES + "test_a_time_of_a_form_of_its_own_is_what_the_table_says",),
+    ),
+    Mutant(
+        "values-formats-another-day",
+        "a pattern that reads an ISO 8601 date as another day is a form",
+        "onlyonce/model/values/time_formats.py",
+        Delete("reader", "_check_iso(pattern, read)"),
+        tests=("tests/unit/model/values/test_time_formats.py::test_what_gives_no_time_is_no_form",),
+    ),
     Mutant(
         "values-arrow-rows-not-counted",
         "two objects on a line, of which Arrow makes two rows, are taken for the rows of two lines",
@@ -43,6 +65,13 @@ MUTANTS = (
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[m-decimal(6,2)]",),
     ),
     Mutant(
+        "values-10-number-wraps-around",
+        "a number of JSON with more digits than its decimal holds is what Arrow's 128 bits make of it",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_number", "to.precision - to.scale", "MOST_DIGITS"),
+        tests=(ARROW_LINES + "test_a_number_of_many_digits_never_wraps_around[decimal(38,18)-number]",),
+    ),
+    Mutant(
         "values-arrow-nul-by-an-escape",
         "a NUL that is written as an escape is kept",
         "onlyonce/sources/parse/arrow_lines.py",
@@ -53,8 +82,15 @@ MUTANTS = (
         "values-arrow-quotes-as-they-are",
         "a line of CSV with quotation marks is cut at all of its commas",
         "onlyonce/sources/parse/arrow_lines.py",
-        Replace("_unquoted", """r'["\\n\\x00]|\\A *\\r?\\z'""", """r'[\\n\\x00]|\\A *\\r?\\z'"""),
+        Replace("_unquoted", "UNUSUAL", "UNUSUAL.replace('[\"', '[')"),
         tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string]",),
+    ),
+    Mutant(
+        "values-2-mark-in-an-id",
+        "a byte order mark before a line of CSV is part of its first value, if Arrow reads the line",
+        "onlyonce/sources/parse/arrow_lines.py",
+        Replace("_unquoted", "UNUSUAL", "UNUSUAL.replace('xef', 'xee')"),
+        tests=(ARROW_LINES + "test_a_mark_or_a_carriage_return_within_csv_is_left_to_the_table",),
     ),
     Mutant(
         "values-arrow-lines-out-of-order",
@@ -474,10 +510,37 @@ MUTANTS = (
     Mutant(
         "values-8-any-year",
         "a time of a column may be after the year 9999",
-        "onlyonce/sources/parse/parse_columns.py",
-        Replace("_without_year", "(year < 1) | (year > 9999)", "year < 1"),
-        tests=(VALUES + "test_a_date_or_time_of_a_column_has_a_year_of_four_digits",),
-        spark=True,
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_unheld", 'ends["max"].as_py() > last', "False"),
+        tests=(UNHELD + "[year]", UNHELD + "[year in a struct]"),
+    ),
+    Mutant(
+        "values-8-plain-lines-of-any-year",
+        "a plain line has a time of any year",
+        "onlyonce/sources/parse/plain_lines.py",
+        Always("read", "right.all()"),
+        tests=("tests/unit/sources/test_plain_lines.py::test_a_year_outside_1_to_9999_is_left_out",),
+    ),
+    Mutant(
+        "values-8-file-for-a-value",
+        "a file of columns is refused as a whole for one value that its type can't hold",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_fit", "_held(found if known is None else found.take(known), field, reasons, 0)", "cast(found if known is None else found.take(known), field)"),
+        tests=(UNHELD + "[too large]",),
+    ),
+    Mutant(
+        "values-10-partitions-by-arrows-cast",
+        "the value of a partition column is what Arrow's cast makes of its string",
+        "onlyonce/sources/tables/shared_columns.py",
+        Replace("_value", "pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)", "pa.scalar(text, pa.string()).cast(wanted)"),
+        tests=("tests/unit/sources/test_shared_columns.py::test_a_partition_value_of_another_form_is_refused[integer-007]",),
+    ),
+    Mutant(
+        "values-10-doubles-infinite-as-floats",
+        "a double that no float holds becomes infinity",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_unheld", "pc.is_inf(fitted)", "pc.is_nan(fitted)"),
+        tests=(UNHELD + "[infinite]", UNHELD + "[infinite in a list]"),
     ),
     Mutant(
         "values-2-id-by-javas-strings",
@@ -507,6 +570,13 @@ MUTANTS = (
         "onlyonce/sources/files/avro_files.py",
         Delete("records", "avro_types.make_strings(group, mixed)"),
         tests=("tests/unit/sources/test_typed_values.py::test_avro_of_a_usual_kind_is_read[int or string]",),
+    ),
+    Mutant(
+        "values-10-neighbours-of-a-list",
+        "a value within a list that its type can't hold makes the records before it invalid",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_part", "types.is_nested(array.type)", "False"),
+        tests=("tests/fuzz/test_fuzz.py::test_hostile_columns_are_read_as_the_page_says",),
     ),
     Mutant(
         "values-6-columns-within-uncounted",
@@ -560,6 +630,37 @@ MUTANTS = (
         tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
     ),
     Mutant(
+        "values-5-stray-quote-swallows",
+        "a quote that opens and closes within an open one does not make it malformed",
+        "onlyonce/sources/files/record_ends.py",
+        Never("CsvRecords._several", "not self._is(INNER, self._open, begin, end, data, at)"),
+        tests=(
+            "tests/unit/sources/test_record_ends.py::test_records_are_those_of_a_strict_csv_module",
+            "tests/unit/sources/test_growing.py::test_a_record_with_an_open_quote_waits",
+        ),
+    ),
+    Mutant(
+        "values-5-limit-of-now",
+        "a file is cut into records by the declaration of now, and not as it was counted",
+        "onlyonce/sources/files/source_files.py",
+        Replace("_range", "file.quoted_within", "discovery.quoted_within(pipeline)"),
+        tests=("tests/unit/sources/test_record_ends.py::test_a_changed_limit_changes_no_record_of_a_listed_file",),
+    ),
+    Mutant(
+        "values-5-growing-in-lines",
+        "a growing file of CSV ends for a listing with its last line, also within an open quote",
+        "onlyonce/sources/files/growing.py",
+        Replace("_ends", "record_ends.reader(quoted_within, start)", "record_ends.reader(None, start)"),
+        tests=("tests/unit/sources/test_growing.py::test_a_record_with_an_open_quote_waits",),
+    ),
+    Mutant(
+        "values-5-cut-anywhere",
+        "a part of a file of CSV begins with the line that begins in it",
+        "onlyonce/sources/files/line_reader.py",
+        Never("_cut", "whole.quoted_within is not None"),
+        tests=("tests/unit/sources/test_record_ends.py::test_parts_of_a_file_have_its_records",),
+    ),
+    Mutant(
         "values-14-field-limit",
         "the header is split by a library that refuses a field of 131,073 characters",
         "onlyonce/sources/files/listing.py",
@@ -567,10 +668,18 @@ MUTANTS = (
         tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
     ),
     Mutant(
+        "values-11-nulls-left-out",
+        "two rows of columns that differ in the place of a null alone are in no order",
+        "onlyonce/sources/parse/parse_columns.py",
+        Replace("content", "parts += [column.isNotNull(), column]", "parts += [column]"),
+        tests=("tests/spark/receive/test_plain_records.py::test_rows_of_columns_that_differ_in_one_value_have_an_order",),
+        spark=True,
+    ),
+    Mutant(
         "values-11-value-alone",
         "two messages of one id are put in order by their values alone",
         "onlyonce/sources/parse/parse.py",
-        Replace("_Asked.kept_beside", "[] if self.in_columns else [F.col(quoted(name)).cast(\"string\") for name in self.beside]", "[]"),
+        Replace("_Asked.kept_beside", "[F.col(quoted(name)).cast(\"string\") for name in self.beside]", "[]"),
         tests=("tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",),
         spark=True,
     ),

@@ -17,21 +17,21 @@ MUTANTS = (
     Mutant(
         "epoch-without-lock",
         "the epoch is read by a plain SELECT",
-        "sql/units.sql",
+        "sql/statements/units.sql",
         ReplaceSql("check_epoch", "WHERE lineage = :lineage FOR SHARE", "WHERE lineage = :lineage"),
         tests=(EPOCHS + "test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_session",),
     ),
     Mutant(
         "closed-life-goes-on",
         "a driver that has looked up its life takes an epoch of it though it was closed since",
-        "sql/lineages.sql",
+        "sql/statements/lineages.sql",
         ReplaceSql("started", "WHERE lineage = :lineage AND state <> 'closed'", "WHERE lineage = :lineage"),
         tests=(EPOCHS + "test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked",),
     ),
     Mutant(
         "end-of-another-driver",
         "a driver's end is noted though another has begun since",
-        "sql/driver_runs.sql",
+        "sql/statements/driver_runs.sql",
         ReplaceSql("end", "AND pipeline = :pipeline AND attempt = :attempt", "AND pipeline = :pipeline"),
         tests=(
             "tests/contract/commitlog/test_driver_runs.py::test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it",
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "own-layout-only",
         "a look-up asks chunks of batches with its own number of partitions only",
-        "sql/catalog.sql",
+        "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
             "AND mod(partition, gcd(partitions, :partitions)) = mod(:partition, gcd(partitions, :partitions))",
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "unlisted-chunk-passes",
         "the doctor counts a chunk that no look-up can see",
-        "sql/doctor.sql",
+        "sql/statements/doctor.sql",
         ReplaceSql(
             "uneven_buckets",
             "AND x.id_count = c.id_count)) AS ids,",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "closing-by-this-life",
         "records that an earlier life has met are left out of the windows that this one closes",
-        "sql/batches.sql",
+        "sql/statements/batches.sql",
         ReplaceSql("met_first", "w.lineage = :lineage AS told", "true AS told"),
         tests=(
             "tests/contract/commitlog/test_final_windows.py::test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "frontier-from-all",
         "the frontier is asked of every batch there ever was",
-        "sql/batches.sql",
+        "sql/statements/batches.sql",
         ReplaceSql(
             "frontier",
             "ORDER BY b.delta_version DESC LIMIT 1) batch ON true",
@@ -82,14 +82,14 @@ MUTANTS = (
     Mutant(
         "sums-of-the-unequal",
         "a batch that does not add up is folded into the sums, where no audit looks",
-        "sql/collect.sql",
+        "sql/statements/collect.sql",
         ReplaceSql("fold", "WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),
         tests=(LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
     ),
     Mutant(
         "final-though-open",
         "windows that are open are noted as final, and a new life begins after their first rows",
-        "sql/collect.sql",
+        "sql/statements/collect.sql",
         ReplaceSql("note_final", "IS NOT NULL AND NOT closed.final", "IS NOT NULL AND false"),
         tests=(
             "tests/contract/commitlog/test_final_windows.py::test_a_new_life_begins_at_the_first_window_that_is_open",
@@ -98,14 +98,14 @@ MUTANTS = (
     Mutant(
         "cuts-what-is-open",
         "batches of windows that are not final are cut from the log",
-        "sql/keep_log.sql",
+        "sql/statements/keep_log.sql",
         ReplaceSql("lives", "ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),
         tests=("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
     ),
     Mutant(
         "cuts-what-is-late",
         "batches that met late records are cut from the log",
-        "sql/keep_log.sql",
+        "sql/statements/keep_log.sql",
         ReplaceSql("cut", "WHERE o.late = 0 AND", "WHERE"),
         tests=(
             "tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",
@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         "waiting-by-its-name",
         "files that wait are looked for among all files there ever were",
-        "sql/views.sql",
+        "sql/statements/views.sql",
         ReplaceSql(
             "files_waiting",
             "WHERE pane IS NOT NULL AND finalized_at IS NULL AND state = 'waiting' GROUP BY",
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "own-ids-seen",
         "a replay sees the ids that its first attempt has added",
-        "sql/catalog.sql",
+        "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
             "(lineage <> :lineage OR batch_id < :batch_id)",
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "later-ids-seen",
         "a replay sees the ids of later batches",
-        "sql/catalog.sql",
+        "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
             "(lineage <> :lineage OR batch_id < :batch_id)",
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "earlier-lives-forgotten",
         "a new life does not see the ids of the lives before it",
-        "sql/catalog.sql",
+        "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
             "(lineage <> :lineage OR batch_id < :batch_id)",
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "unanswered-is-delivered",
         "a row whose deliverer was killed before an answer counts as delivered",
-        "sql/outbox.sql",
+        "sql/statements/outbox.sql",
         ReplaceSql(
             "recover",
             "SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = NULL,",
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "control-row-foretold",
         "a batch without a catalog tells of event time before its control row",
-        "sql/backfills.sql",
+        "sql/statements/backfills.sql",
         ReplaceSql("frontier_at", "CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),
         tests=(
             "tests/contract/commitlog/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",
@@ -178,14 +178,14 @@ MUTANTS = (
     Mutant(
         "final-at-first-row",
         "a window whose rows are written as they come is final with the first of them",
-        "sql/batches.sql",
+        "sql/statements/batches.sql",
         ReplaceSql("add_to_panes", "0, false, rows, :lineage", "0, true, rows, :lineage"),
         tests=("tests/contract/commitlog/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(
         "a-tasks-session-is-nobodys",
         "a newer driver ends the sessions of an older one, and not those of its tasks",
-        "sql/lineages.sql",
+        "sql/statements/lineages.sql",
         ReplaceSql("end_older_sessions", "[0-9]{1,18}(/|$)'", "[0-9]{1,18}$'"),
         tests=(
             "tests/contract/database/test_task_sessions.py::test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks",
@@ -194,14 +194,14 @@ MUTANTS = (
     Mutant(
         "payload-by-rows",
         "a deliverer reads as many rows as it may, whatever they weigh",
-        "sql/outbox.sql",
+        "sql/statements/outbox.sql",
         ReplaceSql("next_rows", "WHERE s.before < :bytes),", "WHERE s.before < :bytes OR true),"),
         tests=(DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
     Mutant(
         "rows-of-batches-not-seen",
         "the rows that wait in a join are added up though Spark's word of a batch is missing",
-        "sql/states.sql",
+        "sql/statements/states.sql",
         ReplaceSql(
             "note",
             "CASE WHEN excluded.batch_id = known.batch_id + 1 THEN known.rows + excluded.rows_in - excluded.rows_out END",

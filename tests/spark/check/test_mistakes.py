@@ -81,7 +81,7 @@ MISTAKES: dict[str, Mistake] = {
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
     "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:8", "'per_shp'", "did you mean"),
-    "a type that the table has not": Mistake("", "", f"{D}:8", "gives column cents as bigint, but in ", "its old type or another name"),
+    "a type that the table has not": Mistake("", "", f"{D}:8", "column cents is bigint, but in ", "let the function give the table's type"),
 }  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_a_record_known_by_its_place_is_told_by_it_and_found_by_the_command(
         topic = broker.topic()
         broker.produce(topic, *[json.dumps(sale) for sale in SALES])
         text = text.replace("Files()", f'Kafka(topic="{topic}", servers="{broker.servers}")')
-        where, asked = f"{topic}/0, offset 7", f"{topic}/0 7"
+        where, asked = f"topic {topic}, partition 0, offset 7", f"{topic}/0 7"
     else:
         path = platform.put("shop", "a.jsonl", SALES)
         byte = path.read_bytes().index(b'{"id":"7"')
@@ -234,12 +234,51 @@ def test_a_check_of_what_is_unchanged_asks_no_spark(platform: Platform, spark: A
     def never() -> Any:
         raise AssertionError("asked Spark")
 
-    assert look.check(pipeline, lambda: spark)
-    assert not look.check(pipeline, never)
+    assert look.check(pipeline, lambda: spark).asked_spark
+    assert not look.check(pipeline, never).asked_spark
     functions = file.parent / f"{module}.py"
     functions.write_text(functions.read_text() + "# changed\n")
     with pytest.raises(AssertionError, match="asked Spark"):
         look.check(pipeline, never)
+
+
+SECOND = (
+    "    ),\n)]",
+    '    ), Output(name="each", transform="FUNCTIONS:rows", sink=Delta())),\n)]',
+)
+NOT_TAKEN = {
+    "catalog": (["catalogManaged", "inCommitTimestamp"], ["catalogManaged"], "commits that its catalog makes"),
+    "clustered": (["clustering", "domainMetadata"], [], "clustering"),
+    "unknown": (["ofTomorrow"], ["ofTomorrow"], "ofTomorrow"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_TAKEN)
+def test_a_table_that_cannot_take_rows_stops_its_output_only(platform: Platform, spark: Any, tmp_path: Path, kind: str) -> None:
+    """`check` and the doctor name the feature; receive and the other output write all."""
+    writer, reader, words = NOT_TAKEN[kind]
+    file, module = write(tmp_path / "mine", *SECOND)
+    file.write_text(file.read_text().replace("outputs=Output(", "outputs=(Output("))
+    functions = file.parent / f"{module}.py"
+    functions.write_text(functions.read_text() + '\n\ndef rows(sales):\n    return sales.select("id", "cents")\n')
+    table = settings.tables_dir() / "shop" / "each"
+    spark.createDataFrame([], "id string, cents long").write.format("delta").save(str(table))
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}
+    (table / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    platform.put("shop", "a.jsonl", SALES)
+    asked = ["--pipelines", str(file)]
+
+    checked = runner.invoke(app, ["check", "shop", "--master", "local[2]", *asked])
+    result = runner.invoke(app, ["run", "shop", "--close", "--master", "local[2]", *asked])
+    doctor = runner.invoke(app, ["doctor", "--json", *asked])
+
+    for refused in (checked, result):
+        assert refused.exit_code == 64, refused.stderr
+        assert f"{file}:" in told(refused)[0]
+        assert f"output each: {table} has {words}" in told(refused)[0]
+    [found] = json.loads(doctor.stdout)["tables"]["findings"]
+    assert (found["finding"], found["where"], words in found["what"]) == ("refused table", "shop/each", True)
+    assert platform.table("shop/per_shop")["cents"].tolist() == [sum(int(str(sale["cents"])) for sale in SALES)]
 
 
 def test_a_topic_that_is_not_there_is_told_at_the_source(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,28 +12,40 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.database.connect import Database
+from onlyonce.declare import loading as declarations
 from onlyonce.failpoints import FailPoint
+from onlyonce.model.operate import erasing
+from onlyonce.model.operate.mentions import Mentions
+from onlyonce.model.report import Report
 from onlyonce.operate import audit
-from onlyonce.operate.erase import forget
+from onlyonce.operate.erase import decoders, forget, search
+from tests.spark.outputs.test_processors import found, records, silences
 from tests.support import shop_oracle
+from tests.support.broker import Broker
+from tests.support.cut_records import cut, in_time
+from tests.support.erasure_places import plants
 from tests.support.platform import Platform, multiset
+from tests.support.stateful_shop import LATENESS
 from tests.support.two_sources import Model, Sale
 
 pytestmark = pytest.mark.spark
 
 SHOPS = ["window_start", "shop", "sales", "cents"]
-WHO = "shop-3"
+WHO, NEXT = "shop-3", "shop-2"
+FAILED_ONE = "output broken (postgres::results.broken)"
 
 
 def test_results_are_those_of_the_input_without_the_records_that_were_forgotten(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """Of the windows that they were in, and all others as they were; killed before the windows are computed, and once more after it."""
+    """Of the windows that they were in, and all others as they were; killed before the windows are computed, and once more after it. A second
+    person is erased before the outputs' new incarnations have run."""
     platform = new_platform("tests/support/before_compaction.py")
     files = shop_oracle.sales(120, 6)
     last: dict[str, Any] = {"id": "last", "shop": "shop-1", "at": "2026-01-02T00:00:00Z", "cents": 1, "weight": 1.0}
-    for number, records in enumerate(files):
-        platform.put("shop", f"{number}.jsonl", records)
+    for number, some in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", some)
     platform.run("shop", "--close")
     platform.put("shop", "last.jsonl", [last])
     platform.run("shop", "--close")
@@ -41,17 +56,21 @@ def test_results_are_those_of_the_input_without_the_records_that_were_forgotten(
         with pytest.raises(FailPoint):
             _forget()
     report = _forget()
+    platform.end_sessions()
+    second = _forget(NEXT)
 
     every = shop_oracle.distinct([*files, [last]])
-    touched = every["window_start"].isin(every[(every["shop"] == WHO)]["window_start"])
-    left = every[(every["shop"] != WHO) & (touched | ~every["late"])]
+    gone = every["shop"].isin([WHO, NEXT])
+    touched = every["window_start"].isin(every[gone]["window_start"])
+    left = every[~gone & (touched | ~every["late"])]
     assert multiset(shop_oracle.per_shop(left), *SHOPS) == multiset(platform.table("shop/per_shop"), *SHOPS)
-    assert report.facts["kept"] == (every["shop"] == WHO).sum() > 5
-    assert multiset(every[every["shop"] != WHO], "id") == multiset(platform.events().dropna(subset=["id"]), "id")
-    assert any("results.each" in row["what"] for row in report.tables["stays, and is not in our reach"])
-    assert all(WHO not in file.read_text() for file in settings.inbox("shop").iterdir())
+    assert [one.facts["kept"] for one in (report, second)] == [(every["shop"] == who).sum() for who in (WHO, NEXT)]
+    assert min(report.facts["kept"], second.facts["kept"]) > 5
+    assert multiset(every[~gone], "id") == multiset(platform.events().dropna(subset=["id"]), "id")
+    assert any("results.each" in row["place"] for row in report.tables[forget.LEFT])
+    assert all(who not in file.read_text() for who in (WHO, NEXT) for file in settings.inbox("shop").iterdir())
     assert audit.main(["--data"]).warnings == []
-    again = [record for records in files for record in records]
+    again = [record for some in files for record in some]
     platform.put("shop", "again.jsonl", again)
     platform.run("shop", "--close")
     assert multiset(shop_oracle.per_shop(left), *SHOPS) == multiset(platform.table("shop/per_shop"), *SHOPS)
@@ -82,8 +101,8 @@ def _killed(point: str) -> Callable[[str], None]:
 def test_an_output_that_fails_holds_up_no_other_and_is_named(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: object
 ) -> None:
-    """A window of a FileSink that loses its last record is emptied. The receipt has the command that computes the other output again, and after
-    the next run another person can be forgotten."""
+    """A window of a FileSink that loses its last record is emptied. The receipt has the command that computes the other output again, and
+    another person can be forgotten at once."""
     fails = tmp_path / "fails"
     monkeypatch.setenv("ERASED_FAILS", str(fails))
     platform = new_platform("tests/support/erased_outputs.py")
@@ -96,13 +115,12 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
     report = _forget("one")
     fails.unlink()
     platform.end_sessions()
-    platform.run("shop", "--close")  # the state had the value, so the outputs have a new incarnation, which has closed no window before its first run
-    platform.end_sessions()
     other = _forget("two")
 
-    left = [row["what"] for row in report.tables["stays, and is not in our reach"] if row["what"].startswith("output broken")]
+    left = [row["goes"] for row in report.tables[forget.LEFT] if row["place"] == FAILED_ONE]
     assert (report.facts[forget.FAILED], other.facts[forget.FAILED]) == (1, 0)
-    assert left == [one for one in platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"] if one.startswith("output broken")]
+    stored = platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"]
+    assert [one for one in stored if FAILED_ONE in one] == [f"{FAILED_ONE}: not computed again: it failed (Refused), so rows that were made of these records stay; {left[0]}"]
     assert _shops(platform) == ["last", "one"]
     assert _rows_in_files(platform) == [0, 0, 1]
 
@@ -132,3 +150,76 @@ def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Pla
     lines = (platform.home / "inbox" / "shop" / "till" / "0.txt").read_text().splitlines()
     assert [bool(line.strip()) for line in lines] == [False, True]
     assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model([*sales]).windows([*left, *last])
+
+
+@pytest.mark.parametrize("pipeline", ["shop", pytest.param("till", marks=pytest.mark.whole)])
+@plants("state of a processor")
+def test_output_with_state_is_computed_from_the_start_without_erased_records(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
+    """Of two persons, erased one after the other before the next run. Its state, in RocksDB, goes at once; its rows go with the next run, as the receipt says."""
+    platform = new_platform("tests/support/stateful_shop.py")
+    chance = random.Random(5)
+    them = [one | {"shop": f"shop-{one['shop']}", "id": f"id-{one['id']}"} for one in records(chance, 40) if one["shop"]]
+    last = {"id": "id-last", "shop": "shop-last", "at": "2026-01-02T00:00:00+00:00"}
+    files = [*cut(chance, them, 2), [last]]
+    for number, file in enumerate(files):
+        platform.put(pipeline, f"{number}.jsonl", file)
+        platform.run(pipeline, "--close")
+    platform.end_sessions()
+    one = next(record["id"] for record in in_time(files, LATENESS) if record["shop"] == "shop-b")
+    conditions = [("shop", "shop-a"), ("id", one)]
+
+    def places(column: str, value: str) -> list[str]:
+        asked = Mentions(erasing.read(f"{column} = '{value}'", {"shop": "string", "id": "string"}))
+        return [place.at for place in search.everything(Database(settings.database_url()), declarations.load()[pipeline], asked)]
+
+    def forget_each() -> list[Report]:
+        return [forget.main([pipeline, "--where", f"{column} = '{value}'", "--yes", "--master", "local[2]"]) for column, value in conditions]
+
+    assert any("/checkpoints/silences/1/state/" in place for place in places(*conditions[0]))
+    reports = forget_each()
+    kept = [row["goes"] for row in reports[0].tables[forget.LEFT]]
+    assert not any("/checkpoints/" in place for condition in conditions for place in places(*condition))
+    assert any(f"onlyonce run {pipeline} takes them out and computes them from the start" in what for what in kept)
+
+    platform.run(pipeline, "--close")
+    platform.end_sessions()
+    forget_each()
+
+    left = [record for record in in_time(files, LATENESS) if record["shop"] != "shop-a" and record["id"] != one]
+    assert found(platform, pipeline) == silences(left)
+    assert [places(*condition) for condition in conditions] == [[], []]
+    assert audit.main(["--data"]).warnings == []
+
+
+@plants("messages of a source")
+def test_messages_of_a_topic_stay_and_the_receipt_says_until_when(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, broker: Broker, spark: object
+) -> None:
+    """The same decoding finds the value in a message. It goes from `events` and from the lines of the other source, in each spelling."""
+    who = 'o/né "il, \\17'
+    topic = broker.topic("web", retention_ms="86400000", segment_ms="3600000")
+    for name, value in (("TEST_SOURCES", "topic,till"), ("TEST_TOPIC", topic), ("TEST_SERVERS", broker.servers)):
+        monkeypatch.setenv(name, value)
+    platform = new_platform("tests/support/two_sources.py")
+    sales = [Sale("topic", who, 0, 1), Sale("topic", "two", 5, 2)], [Sale("till", who, 7, 4), Sale("till", "two", 8, 8)]
+    spelled = who.replace('"', '""')
+    platform.put("shop/till", "0.txt", [sale.line.replace(who, f'"{spelled}"') for sale in sales[1]])
+    broker.produce(topic, *(json.dumps(sale.line).replace("/", "\\/").encode() for sale in sales[0]))
+    platform.run("shop", "--close")
+    broker.produce(topic, json.dumps(Sale("topic", "last", 7200, 1).line).encode())
+    platform.put("shop/till", "1.txt", [Sale("till", "last", 7200, 1).line])
+    platform.run("shop", "--close")
+    platform.end_sessions()
+    mentions = Mentions(erasing.read(f"id = '{who}'", {"id": "string"}))
+
+    report = forget.main(["shop", "--where", f"id = '{who}'", "--yes", "--master", "local[2]"])
+
+    assert sum(decoders.count(message.value(), mentions) for message in broker.read(topic, 1)) == 1
+    kept = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if topic in row["place"]}
+    [(place, goes)] = kept.items()
+    assert (place, re.sub("by .*Z", "by", goes)) == (f"messages of the topic {topic}", "gone by (retention.ms=86400000, segment.ms=3600000)")
+    assert (report.facts["kept"], report.facts["lines"]) == (2, 1)
+    last = [Sale(source, "last", 7200, 1) for source in ("topic", "till")]
+    rows = [sale for some in sales for sale in some if sale.id != who]
+    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model(["topic", "till"]).windows([*rows, *last])
+    assert [place.at for place in search.everything(Database(settings.database_url()), declarations.load()["shop"], mentions)] == ["table results.each"]

@@ -1,24 +1,25 @@
-"""A value is planted in every place that may have one. The decoding search finds it in each; after the erasure it finds what the receipt names, and nothing else."""
+"""A value is planted in every place that may have one. A search of all bytes finds it in each; after the erasure it finds what the receipt names, and nothing else."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
-import psycopg2
 import pytest
 
 from onlyonce import settings
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Retryable
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.mentions import Mentions
+from onlyonce.model.report import Report
 from onlyonce.operate import audit
-from onlyonce.operate.erase import forget, search
+from onlyonce.operate.erase import forget, search, unsearched
+from tests.support import erasure_places, value_finder
+from tests.support.erasure_places import plants
 from tests.support.platform import Platform, Server
 
 pytestmark = pytest.mark.spark
@@ -27,16 +28,9 @@ WHO = 'o/né "il\\17'
 ESCAPED = json.dumps(WHO).replace("/", "\\/")
 WHERE = f"shop = '{WHO}'"
 
-PLACES = {
-    "events": "data/shop/events/", "state": "data/shop/checkpoints/per_shop/1/state/", "state of files": "data/shop/checkpoints/filed/1/state/",
-    "statistics": "tables/shop/per_shop/_delta_log/", "rows of Delta": "tables/shop/per_shop/", "pending": "files/shop/filed/.pending/",
-    "inbox": "inbox/shop/0.jsonl", "compressed inbox": "inbox/shop/packed.jsonl.gz", "archive": "archive/shop/0.jsonl",
-    "run log": "logs/stream.log", "JSON log": "logs/json.log", "access log": "logs/airflow.log", "outbox": "table onlyonce_private.outbox",
-    "rejected": "table onlyonce_private.rejected", "rows of PostgreSQL": "table results.each",
-}  # fmt: skip
-"""Each kind of place, and how its name begins below the home."""
-STAYS = {"pending", "compressed inbox", "rows of PostgreSQL"}
-"""Delivered files and rows, and input that is not ours to change."""
+PLACES = erasure_places.by_path()
+STAYS = {name for name, place in PLACES.items() if place.after == "named"}
+"""Delivered files and rows, input that is not ours to change, and state without which rows would be written twice."""
 
 
 @pytest.fixture
@@ -44,6 +38,7 @@ def marked(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatc
     """A pipeline that has closed the windows of the person's records, and has read on."""
     platform = new_platform("tests/support/marked_shop.py")
     platform.give(monkeypatch, ONLYONCE_ARCHIVE=str(platform.home / "archive"))
+    platform.sql(f"CREATE TABLE public.owners AS SELECT * FROM (VALUES ($${WHO}$$, 'one'), ('other', 'two')) AS v (shop, owner)")
     platform.put("shop", "0.jsonl", [line("a", ESCAPED, 0, 7), line("b", json.dumps(WHO), 1, -1), line("c", '"other"', 2, 5)])
     packed = platform.home / "inbox" / "shop" / "packed.jsonl.gz"
     packed.write_bytes(gzip.compress(line("d", ESCAPED, 3, 9).encode() + b"\n"))
@@ -82,43 +77,50 @@ def found(platform: Platform) -> list[str]:
     return [place.at for place in search.everything(Database(settings.database_url()), pipeline, mentions)]
 
 
-def kinds(platform: Platform, places: list[str]) -> set[str]:
+def kinds(platform: Platform, places: Iterable[str]) -> set[str]:
     """The kinds of these places."""
-    below = {name: start if start.startswith("table ") else f"{platform.home}/{start}" for name, start in PLACES.items()}
+    below = {name: place.below if place.below.startswith("table ") else f"{platform.home}/{place.below}" for name, place in PLACES.items()}
     return {name for name, start in below.items() if any(place.startswith(start) for place in places)}
 
 
-def on_pages(server: Server, platform: Platform, table: str) -> bool:
-    """Whether the value is on the pages of a table, also of a row that was deleted."""
-    with psycopg2.connect(server.url("admin", platform.database).replace("+psycopg2", "")) as session:
-        cursor = session.cursor()
-        cursor.execute("CHECKPOINT")
-        cursor.execute("SELECT pg_read_binary_file(pg_relation_filepath(%s::regclass))", (table,))
-        [(content,)] = cursor.fetchall()
-    return any(one.encode() in bytes(content) for one in (WHO, json.dumps(WHO)))
+def everywhere(platform: Platform, server: Server) -> set[str]:
+    """Return where the value is, by a search of every file and table that does not know the product's places."""
+    mentions = Mentions(erasing.read(WHERE, {"shop": "string"}))
+    return {*value_finder.in_files(str(platform.home), mentions), *value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO)))}
 
 
+def named(report: Report, platform: Platform, after: set[str]) -> set[str]:
+    """Return each place of a receipt, as `everywhere` names it. Of an output, and of records without a line, it is the file or table that has them."""
+    unknown, places = {one.place for one in unsearched.UNKNOWN}, [row["place"] for row in report.tables[forget.LEFT]]
+    assert sorted({*places}) == sorted(places)
+    return {_place(place, platform, after) for place in places if place not in unknown}
+
+
+def _place(place: str, platform: Platform, after: set[str]) -> str:
+    if place == "input of 1 records":
+        return str(platform.home / "inbox" / "shop" / "packed.jsonl.gz")
+    if in_database := re.fullmatch(r"output \S+ \(postgres::(\S+)\)|(?:pg_stats of|table) (\S+)", place):
+        return f"table {in_database[1] or in_database[2]}"
+    if in_files := re.fullmatch(r"output \S+ \(delta:(\S+)\)", place):
+        return next((one for one in sorted(after) if one.startswith(f"{platform.home}/tables/{in_files[1]}/")), place)
+    return place
+
+
+@plants(*PLACES)
 def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platform, server: Server) -> None:
-    """In every place it was found before. The pipeline goes on with a new incarnation, and after its first run the next person is erased."""
-    tables = [f"onlyonce_private.{name}" for name in forget.REWRITTEN]
-    before = found(marked)
-    assert kinds(marked, before) == set(PLACES)
-    assert [on_pages(server, marked, table) for table in tables] == [True, True]
+    """In every place it was found before. The next person is erased before the new incarnation has run; then the pipeline goes on with it."""
+    before = everywhere(marked, server)
+    assert kinds(marked, before) == set(PLACES) == kinds(marked, found(marked))
 
     report = forget.main(["shop", "--where", WHERE, "--yes", "--master", "local[2]"])
 
-    after = found(marked)
+    after = everywhere(marked, server)
+    assert named(report, marked, after) == after
     assert kinds(marked, after) == STAYS
-    named = _named(report, marked)
-    assert {place for place in named if place in before or place in after} == set(after)
-    assert all(any(f"{place}: " in what for what in _left(marked)) for place in after)
-    assert [on_pages(server, marked, table) for table in tables] == [False, False]
+    assert [one for one in _stored(marked) if WHO in one] == []
+    assert len(_stored(marked)) == len(report.tables[forget.LEFT])
     assert (marked.home / "logs" / "stream.log").read_text().splitlines() == ["one", " " * len(f"ValueError: {WHO} is wrong".encode()), "three"]
 
-    marked.end_sessions()
-    with pytest.raises(Retryable, match="onlyonce run shop"):  # the new incarnation has closed no window yet
-        forget.main(["shop", "--where", "shop = 'other'", "--yes", "--master", "local[2]"])
-    marked.run("shop", "--close")
     marked.end_sessions()
     assert forget.main(["shop", "--where", "shop = 'other'", "--yes", "--master", "local[2]"]).facts["kept"] == 1
     marked.put("shop", "more.jsonl", [line("y", '"more"', 7200, 3)])
@@ -128,9 +130,5 @@ def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platfo
     assert audit.main(["--data"]).warnings == []
 
 
-def _named(report: Any, platform: Platform) -> set[str]:
-    return {row["what"].partition(": ")[0] for row in report.tables["stays, and is not in our reach"]}
-
-
-def _left(platform: Platform) -> list[str]:
+def _stored(platform: Platform) -> list[str]:
     return list(platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"])

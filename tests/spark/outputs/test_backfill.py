@@ -50,8 +50,8 @@ def ended(platform: Platform, spark: object) -> Platform:
     return platform
 
 
-def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: Platform) -> None:
-    """Of an interval: those windows become the batch over all rows, the others stay; then all; then again, unseen."""
+def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an interval: those windows become the batch over all rows, the others stay; then the windows with late records alone; then all; then again, unseen."""
     records = shop_oracle.distinct(FILES)
     in_time = records[~records["late"]]
     assert records["late"].any()
@@ -61,6 +61,15 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: 
     inside = records["window_start"].between(start, stop, inclusive="left")
     ended.backfill("shop", "--from", start.isoformat(), "--to", stop.isoformat(), "--output", "per_shop")
     assert seen(ended) == wanted(records[inside | ~records["late"]])
+
+    ended.backfill("shop", "--late-only", "--output", "per_shop")
+    assert seen(ended) == wanted(records)
+    again = ended.sql("SELECT DISTINCT window_start FROM onlyonce.windows WHERE output = 'per_shop' AND generation > 0")
+    assert set(again["window_start"]) == set(records[inside | records["late"]]["window_start"])
+    assert len(set(again["window_start"])) < records["window_start"].nunique(), "some have no late record"
+    with monkeypatch.context() as patch:
+        patch.setattr("onlyonce.session.session.start", None)  # there is nothing to do, so Spark is not started
+        ended.backfill("shop", "--late-only", "--output", "per_shop")
 
     report = ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "total")
     assert seen(ended) == wanted(records)

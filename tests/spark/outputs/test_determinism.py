@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from deltalake import DeltaTable
 
 from onlyonce.model.errors import InvariantBroken
 from tests.support import shop_oracle
@@ -66,6 +67,37 @@ def test_stable_input_is_written_once_at_every_kill(restless: Platform, monkeypa
     commits = restless.sql("SELECT sink, sum(rows) AS rows FROM onlyonce.commits GROUP BY 1").set_index("sink")["rows"]
     assert commits["picked"] == len(restless.table("stable/picked"))
     assert multiset(restless.table("stable/picked"), "id", "chance")
+
+
+def test_stable_input_of_an_output_made_from_another_is_stored(restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+    """Its function runs on the rows of the other output, which are the same at each attempt; its own are not."""
+    restless.put("chained", "sales.jsonl", shop_oracle.sales(50, 1, duplicates=0)[0])
+    assert ended_at(restless, monkeypatch, "delta-after-write", 2, "--close", pipeline="chained")
+    first = multiset(restless.table("chained/drawn"))
+
+    restless.run("chained", "--close")
+
+    assert first
+    assert multiset(restless.table("chained/drawn")) == first
+    assert len(restless.table("chained/drawn")) == len(restless.table("chained/per_shop"))
+
+
+def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform, spark: object) -> None:
+    """The rows that the backfill has put in the place of the old ones are those that it stored before, under its own lineage."""
+    restless.put("chained", "sales.jsonl", shop_oracle.sales(50, 1, duplicates=0)[0])
+    restless.run("chained", "--close")
+    columns = ("shop", "chance")
+    before = multiset(restless.table("chained/drawn"), *columns)
+
+    restless.backfill("chained", "--from", "2026-01-01", "--to", "2027-01-01", "--output", "per_shop")
+
+    [folder] = (restless.home / "data" / "chained" / "staged" / "per_shop").glob("*-drawn")
+    stored = DeltaTable(str(folder)).to_pandas()
+    lineages = restless.sql("SELECT lineage FROM onlyonce.backfills")["lineage"]
+    now = multiset(restless.table("chained/drawn"), *columns)
+    assert now - before == multiset(stored[stored["oo_lineage"].isin(lineages)], *columns)
+    assert now - before
+    assert now.total() == before.total()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def committed(platform: Platform) -> dict[str, Counter[Any]]:
 def test_rows_units_and_windows_are_the_same_whoever_wrote_them(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any
 ) -> None:
-    """Equal to the oracle, too; and the driver asked for less than half of the jobs."""
+    """Equal to the oracle, too; and the driver asked for half of the jobs at most."""
     files = shop_oracle.sales(200, 2)
     found, jobs = [], []
     for bytes_in_driver in (NEVER, ALWAYS):
@@ -52,7 +52,7 @@ def test_rows_units_and_windows_are_the_same_whoever_wrote_them(
     assert set(found[0]["plain"].values()) == {1}
     assert found[0]["plain"].total() == len(distinct)
     assert multiset(platform.table("shop/dated"), "id") == multiset(distinct[~distinct["late"]], "id")
-    assert jobs[1] - jobs[0] < jobs[0] / 2
+    assert 0 < jobs[1] - jobs[0] <= jobs[0] / 2
 
 
 @pytest.mark.parametrize(("first", "again"), [pytest.param(NEVER, ALWAYS, marks=pytest.mark.whole), (ALWAYS, NEVER)])
@@ -90,7 +90,7 @@ def test_the_driver_takes_the_rows_of_functions_only_that_add_none(spark: Any) -
     assert not any(stateless.adds_no_rows(frame) for frame in adds_some)
 
 
-@pytest.mark.parametrize("most", [10, 10_000])
+@pytest.mark.parametrize("most", [10, pytest.param(10_000, marks=pytest.mark.whole)])  # what fits is also in test_at_close
 def test_many_rows_of_few_records_are_for_the_tasks(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, most: int
 ) -> None:

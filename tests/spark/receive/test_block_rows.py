@@ -47,7 +47,7 @@ def test_events_and_units_are_the_same_whichever_way_blocks_have_come(
             monkeypatch.setattr(RunContext, "blocks", None)
         taken_in(platform, monkeypatch)
         log = [multiset(platform.sql(query)) for query in (UNITS, FATES)]
-        found.append([rows(platform.events(), but), *log])
+        found.append([rows(platform, but), *log])
 
     assert [*platform.home.rglob("blocks")] == []
     judged = plans.of("shop/receive/1", "MapInArrow")

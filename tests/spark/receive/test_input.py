@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onlyonce.model import record_size
+from onlyonce.records import left_out
 from tests.support.bad_input import LINES, kept, record
 from tests.support.platform import Platform
+from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
 
@@ -36,6 +39,10 @@ def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platf
     assert _invalid(events) == Counter(
         [*((_stored(line.raw), True) for line in LINES.values() if line.reason), ("{" * 1024, True)]
     )
+    assert Counter(events[events["oo_kind"] == "invalid"]["oo_place"]) == Counter([*_places(inbox / "lines.jsonl"), f"{inbox}/long.jsonl.gz, byte 0 of its content"])
+    assert events[events["oo_kind"] == "kept"]["oo_place"].isna().all()
+    _, shown = left_out.invalid(SHOP, "plain", 1000)
+    assert sorted(row["place"] for row in shown) == sorted(events["oo_place"].dropna())
     times = Counter((line.id, line.at) for line in good.values())
     there = events[events["oo_kind"] == "kept"]
     assert Counter(zip(there["id"], there["at"].map(lambda t: t.to_pydatetime()), strict=True)) == times
@@ -55,6 +62,11 @@ def very_long(path: Path) -> None:
         for _ in range(300):
             file.write(b"{" * (1 << 20))
         file.write(b"\n" + record("beside a long line") + b"\n")
+
+
+def _places(path: Path) -> list[str]:
+    begins = accumulate((len(line.raw) + 1 for line in LINES.values()), initial=0)
+    return [f"{path}, byte {at}" for line, at in zip(LINES.values(), begins, strict=False) if line.reason]
 
 
 def _stored(raw: bytes) -> str:

@@ -234,6 +234,22 @@ def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkS
     assert len({(row.oo_high, row.oo_low) for row in here}) == 1
 
 
+def test_rows_of_columns_that_differ_in_one_value_have_an_order(spark: SparkSession) -> None:
+    """No row is written as JSON for it; a null is no empty string and no other column's null, and 0.0 is not -0.0."""
+    columns = "id string, at timestamp, one string, other string, real double, part struct<a: int>, extra map<string, int>"
+    same: tuple[Any, ...] = (None, None, None, None, None)
+    values: list[tuple[Any, ...]] = [same, ("", None, *same[2:]), (None, "", *same[2:]), ("x", None, *same[2:]), (None, "x", *same[2:]), (None, None, 0.0, None, None), (None, None, -0.0, None, None)]
+    values += [(*same[:3], (None,), None), (*same[:3], (1,), None), (*same[:4], {}), (*same[:4], {"a": None})]
+    rows = [(None, None, 7, at, None, "a", NOW, *more) for at, more in enumerate(values)]
+    lines = Lines([], spark.createDataFrame(rows, f"{LINE}, oo_rest string, {columns}"))
+
+    found = records_of(spark, lines, replace(SHOP, schema=columns, source=Files(format="parquet")), NOW)
+
+    assert [row.oo_reason for row in found] == [None] * len(values)
+    assert len({row.oo_payload for row in found}) == len(values)
+    assert len({(row.oo_high, row.oo_low) for row in found}) == 1
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_schema_with_other_types_is_left_to_the_tables_reader() -> None:
     """Arrow reads no maps and no Base64 from a line, and of a double no id is made in two ways."""

@@ -350,6 +350,23 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     check(platform, 2)
 
 
+def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(quiet: Platform, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    """As by Ctrl-C twice in a notebook: the block ends at once, and each query before its next batch."""
+
+    def look(_: object) -> bool:
+        if spark.streams.active:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr("onlyonce.run.continuous._Looks.look", look)
+    with pytest.raises(KeyboardInterrupt):
+        quiet.run("shop", "--forever", "--every", "0.2")
+
+    until(lambda: continuous.THREAD not in [thread.name for thread in threading.enumerate()], "the end of the queries")
+    assert spark.streams.active == []
+    assert quiet.sql("SELECT state FROM onlyonce.long_runs")["state"].tolist() == ["failed"]
+
+
 @pytest.mark.whole
 def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three files that wait, each a batch, one is taken in: it is whole, the next has not begun, and the next run goes

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce import failpoints
 from onlyonce.sinks.delta import delta_append
 from onlyonce.storage import delta
 from tests.support import sparks_writer
@@ -101,20 +100,3 @@ def test_an_append_is_there_once_whoever_writes_it(spark: SparkSession, rows: Da
 
     assert spark.read.format("delta").load(str(path)).count() == 3
     assert DeltaTable(str(path)).version() == 1
-
-
-def test_files_of_an_attempt_that_ended_before_its_commit_are_no_rows(
-    spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are there and no commit names them; the next attempt writes its own, once."""
-    path = _made(spark, tmp_path / "table", rows.schema, by=[], properties={})
-    monkeypatch.setenv("ONLYONCE_FAILPOINT_DIR", str(tmp_path))
-    monkeypatch.setattr(failpoints, "_POINTS", {"table-before-commit": (1, "fail")})
-    with pytest.raises(failpoints.FailPoint):
-        delta_append.append(rows, path, COMMIT)
-    assert list(path.rglob("*.parquet"))
-    assert spark.read.format("delta").load(str(path)).count() == 0
-
-    monkeypatch.setattr(failpoints, "_POINTS", {})
-    assert delta_append.append(rows, path, COMMIT, replayed=True) == 1
-    assert spark.read.format("delta").load(str(path)).count() == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +12,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.delta import delta_append, delta_files, delta_fit, delta_upsert
+from onlyonce.sinks.delta import delta_append, delta_fit, delta_upsert
 from onlyonce.storage import changing, delta
-from onlyonce.storage.appended import Appended
 from tests.support import duckdb_reader
 
 pytestmark = pytest.mark.spark
+
+CASE = Path(__file__).parents[2] / "cases/delta-partition-values/values"
 
 STRINGS = [
     "plain", "a/b", "x=1", "50%", "%2F", "über", "  lead", "a:b", "{x}", "#h", "q?", "back\\s", '"q"', "o'c", "null", "..", ".", "a\nb", "𠮷", "long" * 100,
@@ -64,7 +67,7 @@ def by_tasks(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
 
 def by_the_driver(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
     """Append as a small batch."""
-    delta_append.append_few(delta_files.placed(rows, [*NAMES]).toArrow(), Appended(path), commit)
+    delta_append.append(delta_append.stored(rows, DeltaTable(str(path))).toArrow(), path, commit)
 
 
 def commit(number: int) -> delta.Commit:
@@ -109,3 +112,27 @@ def test_a_value_that_no_reader_gets_back_is_refused(spark: SparkSession, tmp_pa
     output: Any = SimpleNamespace(name="o", sink=SimpleNamespace(write="append"))
     with pytest.raises(Refused, match="partition column p"):
         delta_fit.check(output, tmp_path / "table", rows, rows)
+
+
+@pytest.mark.whole  # its values are among STRINGS
+def test_values_of_the_reported_case_are_read_back_once(spark: SparkSession, tmp_path: Path) -> None:
+    """`tests/cases/delta-partition-values`: each row with its value, once, also after an upsert; the empty string is refused."""
+    lines = (CASE / "input/r.jsonl").read_text().splitlines()
+    given = [(record["id"], record["part"], record["n"]) for record in map(json.loads, lines)]
+    rows = spark.createDataFrame(given, "id string, part string, n long")
+    fits = rows.filter("part IS NULL OR part <> ''").cache()
+    output: Any = SimpleNamespace(name="o", sink=SimpleNamespace(write="append"))
+    for write in (by_tasks, by_the_driver):
+        path = tmp_path / write.__name__
+        delta.make(path, rows.schema, spark, ["part"], {})
+        with pytest.raises(Refused, match="partition column part"):
+            delta_fit.check(output, path, rows, rows)
+        for number, raised in enumerate((0, 100)):
+            if number:
+                changing.change(path, commit(1), delta_upsert.Upsert(fits.withColumn("n", F.expr(f"n + {raised}")), path, ["id", "part"]))
+            else:
+                write(fits, path, commit(0))
+            wanted = Counter((name, part, n + raised) for name, part, n in given if part != "")
+            assert Counter(duckdb_reader.rows(path, "id, part, n")) == wanted
+            held = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT id, part, n FROM t").read_all()
+            assert Counter(tuple(row.values()) for row in pa.table(held).to_pylist()) == wanted

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.sources import discovery
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.listing import new_files
 from onlyonce.sources.parse.record_id import of_file, of_place, of_values
@@ -29,6 +30,7 @@ CSV: dict[str, str | None] = {
     "c,,2026-01-01T00:00:00Z,,": None, 'g,"",2026-01-01T00:00:00Z,"",': None,
     " d , x ,2026-01-01T00:00:00.123456Z, 7 ,1e3": None,
     "e,x,2026-01-01T00:00:00Z,7,0.5\r": None,
+    'h,"x\ny,2026-01-01T00:00:00Z,8,1\r\n\n""",2026-01-01T00:00:00Z,7,"1"': None, 'h,"x\ny",2026-01-01T00:00:00Z,seven,1': "column cents is no bigint: seven",
     "": "blank", "  ": "blank", "f,x,2026-01-01T00:00:00Z,7": "5 columns", "f,x,2026-01-01T00:00:00Z,7,1,2": "5 columns",
     'f,"x,2026-01-01T00:00:00Z,7,1': "a quote is open", 'f,x,2026-01-01T00:00:00Z,7,"1': "a quote is open",
     "f,x,2026-01-01T00:00:00Z,seven,1": "column cents is no bigint: seven", "f,x,2026-01-01T00:00:00Z,7.5,1": "column cents is no bigint",
@@ -42,8 +44,7 @@ CSV: dict[str, str | None] = {
 
 def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any], int]:
     """The records of all that is in a folder, and how many there must be."""
-    header = list(pipeline.named().values()) if pipeline.source.header else None
-    files = list(new_files(inbox, {}, header))
+    files = list(new_files(inbox, {}, discovery.layout(pipeline)))
     lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
     return records_of(spark, lines, pipeline, NOW), count
 
@@ -76,6 +77,7 @@ def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tm
         values = {row.id: (row.shop, row.cents, row.weight) for row in found if row.oo_reason is None}
         assert values == {
             "a": ("x", 7, 0.5), "b": ('x, "y"', 7, None), "c": (None, None, None), " d ": (" x ", 7, 1000.0), "e": ("x", 7, 0.5), "g": ("", None, None),
+            "h": ('x\ny,2026-01-01T00:00:00Z,8,1\r\n\n"', 7, 1.0),
         }  # fmt: skip
 
 

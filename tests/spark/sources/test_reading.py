@@ -57,6 +57,7 @@ class Registry:
         for file in sorted(self.dice.sample(range(40), self.dice.randint(1, 4))):
             known = {
                 "batch_no": number, "path": f"/in{file % 3}/{file}.jsonl", "size": 100 * number, "modified_ns": number, "lines": 1,
+                "cuts": [100 * number], "quoted_within": 10,
                 "refusal": "it is odd" if self.dice.random() < 0.1 else None, "identity": f"inode {file}", "begins": 0, "ends": 100 * number,
                 "mark": f"mark {number}", "seen_at": START + timedelta(seconds=number), "root": f"/in{file % 3}",
             }  # fmt: skip

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, ClassVar
 
@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 
 from onlyonce.commitlog import driver_clock
+from onlyonce.database.connect import forget_connections
 from onlyonce.model.errors import Refused
+from onlyonce.operate import doctor
 from onlyonce.operate.change import plan
 from tests.support.broker import Broker
 from tests.support.ended_runs import ended_at
@@ -96,6 +98,31 @@ def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch:
     monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
     shop.run("shop")
     assert len(multiset(shop.sql("SELECT id FROM results.each"))) == 1
+
+
+def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registries keep the wrong time. After the repair input arrives now, ids are known as before, and a source can be idle."""
+    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 1e9)
+    real = datetime.now(UTC)
+    Clock.shows = real + timedelta(days=365)
+    put(shop, 0, {"web": [[Sale("web", "w", 0, 1)]], "till": [[Sale("till", "t", 0, 2)]]})
+    shop.run("shop")
+    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
+    Clock.shows = real
+    shop.run("shop")
+
+    assert [one["finding"] for one in doctor.main(["--grace=0"]).tables["findings"]] == ["ingestion time ahead"]
+    forget_connections()  # as a driver that has ended; the server may notice a moment later
+    until(lambda: not doctor.main(["--fix", "--yes", "--grace=0"]).tables["findings"], "the repair")
+    put(shop, 1, {"web": [[Sale("web", "w", 0, 1), Sale("web", "w2", 1, 1)]], "till": [[Sale("till", "t2", 1, 2)]]})
+    shop.run("shop")
+
+    times = shop.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")["system_time"]
+    assert all(time > real + timedelta(days=364) for time in times[:2])
+    assert all(abs(time - real) < timedelta(hours=1) for time in times[2:])
+    fates = shop.sql("SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM onlyonce.batches WHERE query = 'receive'")
+    assert fates.iloc[0].to_dict() == {"duplicate": 1, "remnant": 0, "kept": 4}
+    assert doctor.main(["--grace=0"]).tables["findings"] == []
 
 
 POINTS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Files
+from onlyonce.declare.pipeline import Files, Input, Pipeline
+from onlyonce.model.errors import Refused
 from onlyonce.session import schemas
 from onlyonce.sources import discovery
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.listing import new_files
 from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import coercion
+from onlyonce.sources.parse import mapping
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -99,20 +99,6 @@ def test_an_unknown_field_within_a_struct_is_kept(spark: SparkSession) -> None:
     assert [row.oo_unknown for row in records(spark, lines, schema=schema)] == [None, lines[1], lines[2], None]
 
 
-def test_a_date_or_time_of_a_column_has_a_year_of_four_digits(spark: SparkSession) -> None:
-    """A file of columns may hold years that no sink can; such a record is invalid, and its neighbours are kept."""
-    rows = spark.range(3).select(
-        F.lit(None).cast("string").alias("oo_line"), F.lit(None).cast("string").alias("oo_refused"), F.lit(7).cast("long").alias("oo_file"),
-        F.col("id").alias("oo_position"), F.lit(None).cast("string").alias("oo_rest"), F.col("id").cast("string").alias("id"), F.lit(NOW).cast("timestamp").alias("at"),
-        F.when(F.col("id") == 1, F.timestamp_seconds(F.lit(253402300800))).otherwise(F.lit(NOW)).alias("paid"),
-        F.when(F.col("id") == 2, F.date_sub(F.lit("0001-01-01").cast("date"), 1)).otherwise(F.lit("2026-01-01").cast("date")).alias("day"),
-    )  # fmt: skip
-    assert rows.columns[:5] == [field.split()[0] for field in coercion.BESIDE.split(", ")]
-    pipeline = replace(SHOP, schema="id string, at timestamp, paid timestamp, day date", source=Files(format="parquet"))
-    found = sorted((str(row.oo_reason), row.id) for row in records_of(spark, Lines([], rows), pipeline, NOW))
-    assert [(reason.split(":")[0], known) for reason, known in found] == [("None", "0"), ("column day is no date", None), ("column paid is no timestamp", None)]
-
-
 def test_a_column_has_another_name_in_the_source(spark: SparkSession, tmp_path: Path) -> None:
     """In lines that the fast path reads and in others, below a header of CSV, in files of columns; what has the column's own name there is unknown."""
     schema, aliases, noon = "id string, at timestamp, total double", {"id": "Order No.", "total": "x=1, (net) [EUR]"}, datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -129,7 +115,53 @@ def test_a_column_has_another_name_in_the_source(spark: SparkSession, tmp_path: 
         folder = tmp_path / source.format
         folder.mkdir()
         (tmp_path / f"a.{source.format}").rename(folder / f"a.{source.format}")
-        files = list(new_files(folder, {}, *discovery.first_line_and_counter(declared)))
+        files = list(new_files(folder, {}, discovery.layout(declared)))
         read, count = source_files.lines(spark, declared, files, source_files.unreadable(declared, files))
         assert [(row.id, row.total, row.oo_reason, row.oo_unknown) for row in records_of(spark, read, declared, NOW)] == [("7", 1.5, None, "total" if source.format == "parquet" else None)]
         assert count == 1
+
+
+def test_a_time_has_the_form_that_the_declaration_names(spark: SparkSession) -> None:
+    """In lines that become blocks and in others, and in CSV; the event time and a field within too."""
+    schema = "id string, at timestamp, born date, o struct<sent:timestamp>"
+    formats = {"at": "epoch_ms", "born": "%d/%m/%Y", "o.sent": "%d/%b/%Y:%H:%M %z"}
+    times = [*(f"{1772366400000 + number}" for number in range(20)), '"2026-03-01T12:00:00.020Z"', '"1772366400021"']
+    lines = [f'{{"id":"{number:02}","at":{time},"born":"1/{number % 3 + 1}/1999","o":{{"sent":"01/Mar/2026:13:00 +0100"}}}}' for number, time in enumerate(times)]
+    lines += [lines[0].replace('"00"', '"x"').replace("1/1/1999", "13/13/1999"), lines[0].replace('"00"', '"y"').replace("1772366400000", "1.0e30")]
+    noon = datetime(2026, 3, 1, 12)
+    for part in (lines, [one.replace('"id":', '"id"\t:') for one in lines]):
+        found = records(spark, part, schema=schema, formats=formats)
+        kept = {(row.id, row.at, row.oo_event_time, row.born, row.o.sent) for row in found if not row.oo_reason}
+        assert kept == {(f"{at:02}", noon + timedelta(milliseconds=at), noon + timedelta(milliseconds=at), date(1999, at % 3 + 1, 1), noon) for at in range(22)}
+        assert sorted(row.oo_reason.split(":")[0] for row in found if row.oo_reason) == ["column at is no timestamp", "column born is no date"]
+    declared = {"schema": "id string, at timestamp, born date", "formats": {"at": "epoch_ms", "born": "%m/%d/%Y"}, "source": Files(format="csv")}
+    found = records(spark, ["a,1772366400000,1/2/1999", 'b,"1772366400000","01/02/1999"'], **declared)
+    assert [(row.id, row.at, row.born) for row in found] == [("a", noon, date(1999, 1, 2)), ("b", noon, date(1999, 1, 2))]
+
+
+OF_A_SOURCE = "id string, at timestamp, t string, n bigint, day date"
+REFUSED = {
+    "cast(t as timestamp)": "reads a string", "to_timestamp(t)": "reads a string", "to_date(t)": "reads a string", "try_cast(t as date)": "reads a string", "timestamp(t)": "reads a string",
+    "date_trunc('day', cast(concat(t, 'Z') as timestamp_ntz))": "reads a string", "if(at > t, at, null)": "reads a string", "from_json(t, 'x timestamp').x": "reads a string",
+    "from_csv(t, 'x array<date>').x[0]": "reads a string", "transform(array(t), x -> cast(x as timestamp))[0]": "reads a string", "current_timestamp()": "asks the clock", "now()": "asks the clock",
+    "date_sub(current_date(), 1)": "asks the clock", "timestamp_millis(cast(rand() * n as bigint))": "not deterministic", "localtimestamp()": "asks the clock",
+}  # fmt: skip
+RIGHT = ["at", "timestamp_millis(n)", "to_timestamp(t, 'dd/MM/yyyy HH:mm')", "cast(n as timestamp)", "timestamp'2026-03-01'", "cast(day as timestamp)", "cast(cast(at as string) is null as bigint)", "cast(t as bigint)"]
+
+
+def test_no_column_of_a_source_is_made_by_the_clock(spark: SparkSession) -> None:
+    """A cast that reads a string as a time is refused too, however it is written: "10:15" is one of today then."""
+
+    def check(made: str) -> None:
+        columns, kind = {"x": made}, spark.createDataFrame([], schemas.of(OF_A_SOURCE)).selectExpr(f"{made} AS x").schema["x"].dataType.simpleString()
+        source = Input(source=Files(inbox="/a"), schema=OF_A_SOURCE, columns=columns)
+        declared = Pipeline(
+            name="shop", sources={"a": source, "b": Files(inbox="/b")}, id_space="shared", schema=f"id string, at timestamp, x {kind}", record_id="id", event_time="at", outputs=SHOP.outputs[:1]
+        )
+        mapping.check(spark, declared.of_source("a"))
+
+    for made in RIGHT:
+        check(made)
+    for made, why in REFUSED.items():
+        with pytest.raises(Refused, match=why):
+            check(made)

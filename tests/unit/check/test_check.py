@@ -49,14 +49,11 @@ def test_one_name_is_a_tuple_of_one_and_a_list_is_one_of_all() -> None:
     assert one == Pipeline(**given, record_id=["id"], outputs=[OUTPUT])  # type: ignore[arg-type]
 
 
-def test_keys_and_types_are_held_against_what_is_there() -> None:
-    """The nearest column is named; capitals are the same, and a column that the table has not is new."""
+def test_keys_are_columns_of_the_rows() -> None:
+    """The nearest column is named."""
     with pytest.raises(Refused, match="key 'shop'") as refused:
         fits.check_keys(OUTPUT, ["shops", "n"])
     assert "did you mean 'shops'?" in refused.value.hint
-    fits.check_types(OUTPUT, {"Shop": "string", "new": "int"}, {"shop": "string"}, "t")
-    with pytest.raises(Refused, match="gives column n as bigint, but in t it is int"):
-        fits.check_types(OUTPUT, {"n": "bigint"}, {"n": "int"}, "t")
 
 
 def test_an_error_of_rows_is_told_at_the_users_line() -> None:

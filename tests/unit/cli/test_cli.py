@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from onlyonce import asked, settings, tables
 from onlyonce.asked import parse
 from onlyonce.cli import app, look, shell, work
+from onlyonce.database import formats
 from onlyonce.model import errors
 from onlyonce.model.report import Report
 from onlyonce.operate import audit, collect
@@ -115,6 +117,18 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
     assert result.exit_code == errors.Refused.exit_code
     assert "there is no platform under" in result.stderr
     assert "next: `onlyonce up` makes it" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run flights", "status"])
+def test_a_stopped_server_of_the_home_is_not_waited_for(no_platform: Path, command: str) -> None:
+    """Nobody but `onlyonce up` starts it. One that a setting names may be on its way up."""
+    formats.make_home()
+    (no_platform / "postgres").mkdir()
+    for role in ("writer", "reader"):
+        (no_platform / "postgres" / f"{role}.url").write_text("postgresql+psycopg2://u:p@127.0.0.1:1/onlyonce\n")
+    result = runner.invoke(app, command)
+    assert (result.exit_code, "onlyonce up" in result.stderr) == (errors.Refused.exit_code, True)
+    assert f"the PostgreSQL of {no_platform} is stopped" in result.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -451,3 +465,13 @@ def test_a_package_that_is_not_installed_is_told_with_its_extra(
     assert result.exit_code == errors.Refused.exit_code
     assert result.stderr.splitlines()[0] == f"the package {module} is not installed here"
     assert result.stderr.splitlines()[2] == f"  next: pip install '{project['name']}[{extra}]'"
+
+
+@pytest.mark.parametrize("shape", [[], ["--json"], ["--markdown"]])
+def test_a_reader_that_has_ended_is_no_error(no_platform: Path, shape: list[str]) -> None:
+    """As behind `| head`: the exit code says it as shells do, and nothing is printed."""
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([sys.executable, "-c", "from onlyonce.cli import app; app()", "settings", *shape], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (shell.OUTPUT_CLOSED, "")

@@ -16,7 +16,7 @@ from onlyonce.receive import event_files, events
 from onlyonce.storage.delta import Commit
 from tests.support.platform import ROOT
 
-BASELINE = ROOT / "sql" / "baseline"
+BASELINE = ROOT / "sql" / "migrations"
 
 
 def test_stored_names_are_those_of_the_code() -> None:
@@ -35,7 +35,7 @@ def test_stored_names_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in BASELINE.iterdir()))
 def test_each_stored_file_changes_the_format(tmp_path: Path, name: str) -> None:
     """Including each baseline of a sink's own database."""
-    changed = shutil.copytree(BASELINE, tmp_path / "baseline")
+    changed = shutil.copytree(BASELINE, tmp_path / "migrations")
     (changed / name).write_text((changed / name).read_text() + "\n")
 
     assert formats.described(changed) != formats.described(BASELINE)

@@ -12,9 +12,9 @@ import pytest
 
 from onlyonce.database.statements import queries
 
-FOLDER = Path(__file__).parents[3] / "sql"
-CODE = [FOLDER.parent / name for name in ("onlyonce", "jobs")]
-SCRIPTS = {"inspect", "own_server"}
+FOLDER = Path(__file__).parents[3] / "sql" / "statements"
+CODE = [FOLDER.parents[1] / name for name in ("onlyonce", "jobs")]
+SCRIPTS = {"own_server"}
 """Run as they are, by whoever sets a database up: they are no queries."""
 FILES = sorted({path.stem for path in FOLDER.glob("*.sql")} - SCRIPTS)
 ASKING = {"ask": 1, "do": 1, "do_many": 1, "do_rows": 1, "copy": 1, "ask_binary": 1}
@@ -55,7 +55,7 @@ def test_each_query_is_used() -> None:
     nodes = [node for _, tree in trees() for node in ast.walk(tree)]
     # Some are asked by the name alone: as a text, or as the name of a field (the audit's evidence). The crash test asks all.
     named["crashtest"] = set(queries("crashtest"))
-    for file in ("views", "page", "outbox", "outbox_units", "crashtest_outputs"):
+    for file in ("views", "page", "outbox", "outbox_units", "crashtest_outputs", "trace"):
         named[file] |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     named["views"] |= {n.target.id for n in nodes if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
 

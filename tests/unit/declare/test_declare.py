@@ -104,6 +104,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "MySQL with a database": (lambda: MySQL(table="a.b", connection="C"), "MySQL: table 'a.b'", "the URL names the database"),
     "MySQL by its URL": (lambda: MySQL(table="a", connection="mysql://u:p@h/d"), "connection is a URL", "environment variable"),
     "MySQL over our own": (lambda: MySQL(table="OnlyOnce_units", connection="C"), "platform's own tables", "another name"),
+    "MySQL over a temporary table of a unit": (lambda: MySQL(table="oo_arriving", connection="C"), "platform's own tables", "another name"),
     "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "need keys"),
     "an upsert of Iceberg": (lambda: iceberg(table="a.b", write="upsert", keys="k"), "write='upsert' is not possible so far", "Delta"),
     "Iceberg with keys": (lambda: Iceberg(table="a.b", keys="k"), "with keys=", "append has none"),

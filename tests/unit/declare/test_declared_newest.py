@@ -24,7 +24,7 @@ def sink(**options: Any) -> Postgres:
     return Postgres(**{"table": "results.rows", "write": "upsert", "keys": "id", "newest_by": "cents"} | options)
 
 
-def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
+def pipeline(made: Postgres | Delta, mode: Any = "exactly_once", **options: Any) -> Any:
     return replace(SHOP, mode=mode, outputs=(Output(name="rows", transform=ME, sink=made, **options),))
 
 
@@ -91,3 +91,12 @@ def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
     parts = [output_parts(one, "rows", {"rows": "f"}) for one in (plain, newer, gone)]
     for before, after in ((parts[0], parts[1]), (parts[1], parts[2]), (parts[2], parts[1])):
         assert [change.need for change in changes("rows", before, after)] == [Need.NAME]
+
+
+def test_a_map_among_the_keys_is_refused() -> None:
+    """Also inside a column, for every sink with keys: neither Spark nor a database compares two of them."""
+    types = {"id": "string", "cents": "bigint", "marks": "array<map<string,bigint>>"}
+    for declared in (Postgres(table="a.b", write="increment", keys=("id", "marks")), Delta(write="upsert", keys=("id", "marks"))):
+        with pytest.raises(Refused, match=r"column marks is array<map<string,bigint>>, and is a key"):
+            newest.check_rows(pipeline(declared).output("rows"), types)
+    newest.check_rows(pipeline(Delta()).output("rows"), types)

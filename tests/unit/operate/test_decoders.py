@@ -83,6 +83,14 @@ def in_delta_log() -> bytes:
     return json.dumps({"add": {"path": "a.parquet", "stats": stats}}).encode() + b"\n"
 
 
+def in_invalid_row(code: str) -> bytes:
+    """A row of `events` whose line is not UTF-8."""
+    sink = io.BytesIO()
+    rows = [{"id": None, "oo_raw": f'{{"id":"{who}"'.encode(code).hex().upper()} for who in ("other", WHO)]
+    parquet.write_table(pa.Table.from_pylist(rows, pa.schema([("id", pa.string()), ("oo_raw", pa.string())])), sink)
+    return sink.getvalue()
+
+
 def line(string: str) -> Callable[[], bytes]:
     """A text file."""
     return lambda: f"first\n{string}\nlast".encode()
@@ -95,6 +103,8 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "json": line(json.dumps({"user": WHO}).replace("/", "\\/")), "csv": line(f'"{WHO.replace(chr(34), chr(34) * 2)}",5'),
     "log": line(f"a row of {WHO}, which is wrong"), "access log": line(f"GET /search?q={quote(WHO, safe='')} 200"),
     "json in a url": line(f"GET /search?q={quote(json.dumps(WHO))}"), "not utf-8": lambda: b"\xff\n" + WHO.encode() + b"\n",
+    "utf-16": lambda: f"first\n{WHO}\n".encode("utf-16"), "latin-1": lambda: f"first\n{WHO}\n".encode("latin-1"),
+    **{f"invalid row in {code}": lambda code=code: in_invalid_row(code) for code in ("latin-1", "utf-16-le", "utf-8")},  # type: ignore[misc]
     "zip in gzip": lambda: gzip.compress(in_snapshot()),
 }  # fmt: skip
 
@@ -129,12 +139,37 @@ def test_all_values_of_a_condition_are_in_one_part() -> None:
     assert not both.in_bytes(b"\x00u17-secret")
 
 
+def test_value_over_two_lines_of_csv_is_found() -> None:
+    """A record of CSV is searched as a whole, and others stay apart."""
+    content = b'1,"u17-secret\nis ""here""",number 5\n2,x,number 6\n'
+
+    assert decoders.count(content, mentions("id = 'u17-secret\nis \"here\"'")) == 1
+    assert decoders.count(content, mentions("id = 'u17-secret' AND number = 5")) == 1
+    assert decoders.count(content, mentions("id = 'u17-secret' AND number = 6")) == 0
+
+
 def test_format_without_decoder_is_named() -> None:
     """It is not taken for a file without the value."""
     with pytest.raises(NotDecoded, match="Snappy"):
         decoders.count(b"\x82SNAPPY\0...", mentions(sql(WHO)))
 
 
+def test_bound_has_the_beginning_of_a_long_value() -> None:
+    """Delta's log keeps 32 characters of a column's least and largest value, a manifest of Iceberg 16, the last of them raised."""
+    long = mentions(sql("a.person.with.a.long.name@example.org"))
+    stats = json.dumps({"minValues": {"shop": "a.person.with.a.long.name@exampl"}})
+    assert decoders.count(json.dumps({"add": {"stats": stats}}).encode(), long) == 1
+    assert long.in_row({"upper": [{"key": 1, "value": b"a.person.with.b"}, {"key": 2, "value": b"a.person.with.a/"}]})
+    assert not long.in_row({"upper": [{"key": 1, "value": b"a.person"}], "note": "a.person.with.a.long.name@exampl"})
+
+
 def test_damaged_file_is_searched_as_bytes() -> None:
     """A file that a killed process has left."""
     assert decoders.count(b"PAR1" + WHO.encode() + b"cut", mentions(sql(WHO))) == 1
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
+def test_damage_of_a_compressed_file_is_named(compress: Callable[[bytes], bytes]) -> None:
+    """Its bytes do not show a value."""
+    with pytest.raises(NotDecoded, match="damaged"):
+        decoders.count(compress(WHO.encode())[:-9], mentions(sql(WHO)))

@@ -15,27 +15,29 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.receive import event_files, receive_task
 from onlyonce.receive.blocks.exchange import CODE, records_of
 from onlyonce.receive.blocks.spill import Spill
 from onlyonce.receive.event_files import EventFiles, Stamp
 from onlyonce.receive.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
+from onlyonce.sources.parse.parse import PLACE, PLACED
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KNOWN = Frontier(tide=1_000_000)
-STAMP = Stamp(NOW, "shop/receive/1", 7, KNOWN)
+STAMP = Stamp(NOW, "shop/receive/1", 7, KNOWN, places=RecordPlaces({5: "orders/3"}, "offset"))
 RECORD = pa.schema(
     [
         ("a.b", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", pa.timestamp("us", "UTC")),
         ("oo_payload", pa.int64()), ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
-        (CODE, pa.int8()),
+        (PLACED, pa.struct([(name, pa.int64()) for name in PLACE])), (CODE, pa.int8()),
     ]
 )  # fmt: skip
 
 
 def records(*names: str) -> pa.RecordBatch:
     """One record for each name."""
-    rows = [{"a.b": name, "oo_high": n, "oo_low": -n, "oo_event_time": NOW} for n, name in enumerate(names)]
+    rows = [{"a.b": name, "oo_high": n, "oo_low": -n, "oo_event_time": NOW, PLACED: dict(zip(PLACE, (5, n), strict=True))} for n, name in enumerate(names)]
     return pa.RecordBatch.from_pylist(rows, schema=RECORD)
 
 
@@ -55,6 +57,7 @@ def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path
     assert {kind: [row["a.b"] for row in rows] for kind, rows in found.items()} == {
         "oo_kind=kept": ["a", "b"], "oo_kind=invalid": ["bad"], "oo_kind=control": ["seed"],
     }  # fmt: skip
+    assert [row.get(PLACED) for rows in found.values() for row in rows if PLACED in row] == ["topic orders, partition 3, offset 2"]
     for kind, rows in found.items():
         for row in rows:
             assert (row["oo_system_time"], row["oo_lineage"], row["oo_batch"], row["oo_partition"]) == (

@@ -23,7 +23,7 @@ KINDS = {"id": "string", "at": "timestamp", "amount": "bigint"}
 ROWS = pa.schema(
     [
         ("id", pa.string()), ("at", plain_records.INSTANT), ("amount", pa.int64()), *plain_records.FOUND,
-        ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (exchange.CODE, pa.int8()),
+        *exchange.PLATFORM,
     ]
 )  # fmt: skip
 

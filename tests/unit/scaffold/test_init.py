@@ -171,7 +171,7 @@ def test_a_sample_is_declared_as_it_is(
     made = declared(working, "mine")
     assert made.schema == schema
     assert list(made.named().values()) == (names or made.columns())
-    [file] = new_files(working / "mine" / "inbox", {}, *discovery.first_line_and_counter(made))
+    [file] = new_files(working / "mine" / "inbox", {}, discovery.layout(made))
     assert file.refusal is None
     assert (made.source.format, made.source.header) == (source.format, source.header)
     assert len(made.record_id) == 1
@@ -182,6 +182,25 @@ def test_a_sample_is_declared_as_it_is(
         assert typed_files.counter(made)(FileAt(str(inbox))) == len(ROWS)  # else it is damaged, or of other types
 
 
+@pytest.mark.parametrize(("name", "lines", "kind", "form"), [
+    ("a.csv", ["id,at", "1,1767225600000", "2,1767229200123"], "timestamp", "epoch_ms"), ("a.jsonl", ['{"id": 1, "created_ts": 1767225600}', '{"id": 2, "created_ts": 1767229200}'], "timestamp", "epoch_s"),
+    ("a.csv", ["id,sold", "1,13.01.2026 09:30", "2,3.2.2026 10:00"], "timestamp", "%d.%m.%Y %H:%M"), ("a.csv", ["id,sold", "1,1/2/2026 9:30 AM", "2,1/31/2026 1:00 pm"], "timestamp", "%m/%d/%Y %I:%M %p"),
+    ("a.csv", ["id,sold", "1,10/Oct/2026:13:55:36 -0700", "2,11/Oct/2026:13:55:36 -0700"], "timestamp", "%d/%b/%Y:%H:%M:%S %z"),
+    ("a.csv", ["id,born,at", "1,13.01.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "date", "%d.%m.%Y"),
+    ("a.csv", ["id,born,at", "1,3.1.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "string", None),
+    ("a.csv", ["id,barcode,at", "1,1767225600000,2026-01-01T00:00:00Z", "2,1767229200123,2026-01-01T01:00:00Z"], "long", None),
+])  # fmt: skip
+def test_form_of_a_time_is_proposed_if_it_is_certain(working: Path, name: str, lines: list[str], kind: str, form: str | None) -> None:
+    """A count since 1970 needs a name that says it is a time, a date a day that is no month. The first run reads the values so."""
+    (working / name).write_text("".join(line + "\n" for line in lines))
+    result = runner.invoke(app, ["init", "mine", "--from", name])
+    assert result.exit_code == 0, result.output
+    made = declared(working, "mine")
+    column = made.columns()[1]
+    assert made.schema.split(", ")[1] == f"{column} {kind}"
+    assert dict(made.formats) == ({column: form} if form else {})
+
+
 @pytest.mark.parametrize(
     "name, content, told",
     [
@@ -190,6 +209,10 @@ def test_a_sample_is_declared_as_it_is(
         ("a.jsonl", b"", "has no records"),
         ("a.json", b'[\n{"at": "2026-03-01T10:00:00Z"}\n]\n', "one object on each line"),
         ("a.jsonl", b'{"id": 1}\n', "no column that holds a time"),
+        ("a.csv", b"id;at;amount\r\n1;3/1/2026;1,50\r\n2;3/2/2026;2\r\n", "separated by ';'"),
+        ("a.csv", b"id\tat\n1\t2026-03-01\n", "separated by '\\t'"),
+        ("a.csv", b"id,at\n1,3/1/2026\n2,3/2/2026 10:00\n", "column at has '3/1/2026', which no rule reads"),
+        ("a.csv", b"id,at\n1,3/1/2026 10:00\n2,3/2/2026 10:00\n", "is %d/%m/%Y %H:%M or %m/%d/%Y %H:%M"),
         ("a.jsonl", b"\xff\n", "cut short or damaged as json"),
         ("a.json.gz", b"no gzip", "cut short or damaged as json"),
         ("a.parquet", b"PAR1", "cut short or damaged as parquet"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
+from onlyonce import settings
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.session import lost
 from onlyonce.session.failures import translate
@@ -51,6 +54,19 @@ def test_what_spark_says_becomes_one_of_our_errors(told: tuple[str, type[Onlyonc
     assert type(found) is kind
     assert hint in found.hint
     assert found.data
+
+
+@pytest.mark.parametrize(("text", "where"), [
+    ("java.io.IOException: No space left on device", ""), ("OSError: [Errno 28] No space left on device: '/data/shop/a=1/b.parquet'", " where /data/shop/a=1/b.parquet is"),
+    ("java.io.FileNotFoundException: file:/data/x.crc (No space left on device)", " where /data/x.crc is"),
+])  # fmt: skip
+def test_a_full_disk_is_told_with_what_is_free(text: str, where: str) -> None:
+    """By the file that could not be written, if Spark names it, and by each folder that a run writes to."""
+    found = translate(RuntimeError(text))
+    assert isinstance(found, Retryable)
+    assert found.what == f"a disk is full{where}"
+    assert f" MB in {tempfile.gettempdir()}" in found.hint
+    assert not (home := settings.home()).is_dir() or f" MB in {home}" in found.hint
 
 
 @pytest.mark.parametrize(("code", "said"), [(3, "memory was too small"), (52, "memory was too small"), (-9, "by signal 9"), (1, "exit code 1"), (None, "ended")])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from onlyonce.model.sinks import column_types
 from onlyonce.sinks import held_values
 
 MICROS = pa.timestamp("us", "UTC")
@@ -23,7 +24,7 @@ MICROS = pa.timestamp("us", "UTC")
 )  # fmt: skip
 def test_rows_in_memory_are_of_the_years_1_to_9999(kind: pa.DataType, values: list[Any], outside: bool) -> None:
     """To the day, and to the microsecond."""
-    assert held_values.any_outside_years(pa.table({"a": pa.array(values, kind)})) is outside
+    assert held_values.any_outside(pa.table({"a": pa.array(values, kind)}), {}) is outside
 
 
 def test_a_limit_is_looked_for_inside_columns() -> None:
@@ -34,3 +35,17 @@ def test_a_limit_is_looked_for_inside_columns() -> None:
     assert [held_values._has(inner, limit) for limit in (held_values.YEARS, held_values.NUL, held_values.NOT_FINITE)] == [True, True, False]
     assert [held_values._has(kind, held_values.NOT_FINITE) for kind in (T.DoubleType(), floats)] == [True, False]
     assert not held_values._has(floats, held_values.YEARS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "longer"),
+    [
+        ("varchar(3)", "𠮷é ", False), ("varchar(3)", "abc ", True), ("character varying(3)", None, False), ("varbinary(3)", b"\0\0\0\0", True),
+        ("tinytext", "é" * 127, False), ("tinytext", "é" * 128, True),
+    ],
+)  # fmt: skip
+def test_a_value_longer_than_its_column_is_found_in_memory(kind: str, value: Any, longer: bool) -> None:
+    """Also by spaces at its end, which a database cuts without an error. A length is one of characters, or of bytes."""
+    length = column_types.length(kind, mysql=True)
+    assert length
+    assert held_values.any_outside(pa.table({"a": pa.array([value], pa.binary() if isinstance(value, bytes) else pa.string()), "b": ["x" * 999]}), {"a": length}) is longer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from onlyonce.sources.parse import parse_lines
+from onlyonce.model.values import conversions
+from onlyonce.sources.parse import arrow_lines, parse_lines
 from onlyonce.sources.parse.parse_lines import MORE, REASON, RECORD
 
 WITHIN = (
@@ -52,6 +54,13 @@ def declared() -> list[tuple[str, str, Any]]:
 
 
 KINDS = declared()
+NO_FORMS: Mapping[str, str] = {}
+FORMS: tuple[tuple[str, str, str], ...] = (
+    ("at", "epoch_s", "1767225600"), ("at", "epoch_ms", "1767225600123"), ("at", "epoch_us", "1767225600123456.5"), ("at", "epoch_ns", "1767225600123456789"),
+    ("at", "epoch_ms", '"1767225600123"'), ("at", "%d/%m/%Y %H:%M", '"1/3/2026 9:05"'), ("at", "%Y%m%d%H%M%S%z", '"20260301090500+0100"'), ("day", "%d.%m.%y", '"01.03.26"'),
+    ("wall", "%b %d %Y %I:%M:%S.%f %p", '"Mar 1 2026 12:00:00.5 PM"'),
+)  # fmt: skip
+"""A column, its form, and a value of that form."""
 
 
 def usual(chance: random.Random, kind: str, numbers: bool) -> str:
@@ -94,12 +103,13 @@ def block(seed: int, count: int) -> tuple[list[bytes], float]:
     return found, odd
 
 
-def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KINDS, layout: str = "json") -> int:
+def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KINDS, layout: str = "json", forms: Mapping[str, str] = NO_FORMS) -> int:
     """Compare both readers of lines; return how many of the lines Arrow has read."""
     given = pa.array(lines, pa.binary())
     columns = StructType.fromJson({"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]})
     shape = to_arrow_type(StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]), timezone="UTC")
-    reader = parse_lines.reader_of(json.dumps([(name, name, kind, json_type) for name, kind, json_type in kinds]), (*columns.names, "beside"), layout)
+    types = [(name, name, kind, conversions.with_forms(name, json_type, forms)) for name, kind, json_type in kinds]
+    reader = parse_lines.reader_of(json.dumps(types), (*columns.names, "beside"), layout)
     by_both, by_table = parse_lines.rows(given, reader, shape), parse_lines.by_table(given, reader.read, shape)
     by_both.validate(full=True)
     for line, one, other in zip(lines, by_both.to_pylist(), by_table.to_pylist(), strict=True):
@@ -143,3 +153,44 @@ def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
     values = [*dict.fromkeys(one.strip('"') for one in HOSTILE), "TRUE", "False", " ", "\0", "\r", "a\nb", "\ufeff1", "1,2"]
     hostile = [f"{before}{written}{behind}{end}" for value in values for written in (value, f" {value} ", f'"{value}"') for end in ("", "\r")]
     compared([*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, "csv")
+
+
+@pytest.mark.parametrize(("name", "form", "value"), FORMS)
+def test_a_time_of_a_form_of_its_own_is_what_the_table_says(name: str, form: str, value: str) -> None:
+    """In JSON at the first level and within, and in CSV; beside hostile values, and those of all other forms."""
+    kinds = [one for one in KINDS if one[0] in (name, "in", "list")]
+    forms = {f"{within}{name}": form for within in ("", "in.", "list.")}
+    good = [f'{{"{name}":{value},"in":{{"{name}":{value}}},"list":[{{"{name}":{value}}}]}}'.encode() for _ in range(12)]
+    flat = [f'{{"{name}":{value}}}'.encode() for _ in good]
+    assert compared(list(flat), kinds[:1], forms=forms) == len(good)
+    assert compared(list(good), kinds, forms=forms) == len(good)
+    cells = [value.strip('"').encode() for _ in good]
+    assert compared(list(cells), kinds[:1], "csv", forms) == len(cells)
+    others = [*HOSTILE, *(one for _, _, one in FORMS), "-1e12", "1e30", "-9223372036854775808", "9223372036854775807.9", '"32/01/2026 00:00"']
+    for other in others:
+        compared([*flat[:3], f'{{"{name}":{other}}}'.encode(), *flat[:3]], kinds[:1], forms=forms)
+    compared([f'{{"in":{{"{name}":{other}}}}}'.encode() for other in others], kinds, forms=forms)
+    compared([*cells, *(other.strip('"').encode() for other in others)], kinds[:1], "csv", forms)
+
+
+@pytest.mark.parametrize("line", ["\ufeffa,7", "a\rb,7", "\ra,7", "a,7\r\r"])
+def test_a_mark_or_a_carriage_return_within_csv_is_left_to_the_table(line: str) -> None:
+    """A byte order mark would become part of an id."""
+    found = arrow_lines.read_csv(pa.array(["b,7", line, "c,7\r"]), {"id": "string", "n": "integer"})
+    assert (found.rows.tolist(), found.columns[0].to_pylist()) == ([0, 2], ["b", "c"])
+
+
+WRAPPED = (11, 82, 6193882262, 62135596807378860004335817, 804477519137636026658218209388, 7229457433162193776810184176154091483)
+"""Numbers that Arrow takes for others as some of these types."""
+
+
+@pytest.mark.parametrize("layout", ["number", "string", "csv"])
+@pytest.mark.parametrize("kind", ["decimal(12,2)", "decimal(38,0)", "decimal(38,2)", "decimal(38,18)", "decimal(38,38)", "timestamp"])
+def test_a_number_of_many_digits_never_wraps_around(kind: str, layout: str) -> None:
+    """Arrow reads a decimal modulo 2 to the power of 128, so that a number of too many digits may become any other."""
+    chance, declared = random.Random(kind + layout), [("n", kind, kind)]
+    for whole in (*WRAPPED, *(chance.randrange(10 ** (digits - 1), 10**digits) for digits in (1, 20, 21, 29, 30, 37, 38, 39, 45))):
+        for number in (f"-{whole}", f"{whole}.5", f"{whole}.{'0' * 40}", f"0.{whole}", f"{whole}e9"):
+            some = [*["0"] * 9, number]
+            lines: list[bytes | None] = [(f'{{"n":"{one}"}}' if layout == "string" else f'{{"n":{one}}}' if layout == "number" else one).encode() for one in some]
+            compared(lines, declared, "csv" if layout == "csv" else "json")

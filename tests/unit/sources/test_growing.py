@@ -12,10 +12,11 @@ import pytest
 
 from onlyonce.declare.sources.starts import EARLIEST, LATEST
 from onlyonce.model.errors import Retryable
-from onlyonce.sources.files import growing, line_reader
+from onlyonce.sources.files import growing, line_reader, listing
 from onlyonce.sources.files.file_identity import inode
 from onlyonce.sources.files.growing import Known, batched, located, new_ranges
 from onlyonce.sources.files.listing import InputFile
+from tests.support import csv_oracle
 
 MUCH = 1 << 40
 
@@ -23,15 +24,15 @@ MUCH = 1 << 40
 class Reader:
     """What a registry would remember, and all lines that were read: (identity, byte, line)."""
 
-    def __init__(self, inbox: Path, most: int = MUCH, *, packed: bool = False) -> None:
-        self.inbox, self.most, self.packed = inbox, most, packed
+    def __init__(self, inbox: Path, most: int = MUCH, *, packed: bool = False, quoted_within: int | None = None) -> None:
+        self.inbox, self.most, self.packed, self.quoted_within = inbox, most, packed, quoted_within
         self.known: dict[str, Known] = {}
         self.read: list[tuple[str, int, bytes]] = []
         self.refused: list[str] = []
 
     def turn(self) -> list[InputFile]:
         """List once, and read what is listed."""
-        found = new_ranges(self.inbox, self.known, self.most, with_packed=self.packed)
+        found = new_ranges(self.inbox, self.known, self.most, with_packed=self.packed, quoted_within=self.quoted_within)
         for one in found:
             if one.refusal:
                 self.refused.append(one.refusal)
@@ -52,10 +53,11 @@ def read(one: InputFile) -> list[tuple[str, int, bytes]]:
     """The lines of a range as a task reads them, where the file is now."""
     path, reason = located(one)
     assert reason is None
-    whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity))
+    csv = {"quoted_within": one.quoted_within, "cuts": one.cuts}
+    whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity), **csv)  # type: ignore[arg-type]
     part = line_reader.packed(path, 7, ".gz") if path.endswith(".gz") else whole
     found = []
-    for batch in line_reader.lines(part):
+    for batch in (batch for each in line_reader._cut(part) for batch in line_reader.lines(each)):
         values = batch.column("oo_line").cast("binary").to_pylist()
         found += [
             (one.identity, at, line) for at, line in zip(batch.column("oo_position").to_pylist(), values, strict=True)
@@ -107,6 +109,36 @@ def test_every_way_to_append_and_to_cut_into_ranges_reads_each_line_once(tmp_pat
             most = max([most, *(one.ends - one.begins for one in reader.turn())])
         assert sorted((at, line) for _, at, line in reader.read) == wanted
         assert most < reader.most + 40
+
+
+def test_a_record_with_an_open_quote_waits(tmp_path: Path) -> None:
+    """It is read once it is whole. If its quote is malformed, or its record would be too large, its first line is read, and those behind it."""
+    log, reader = tmp_path / "app.csv", Reader(tmp_path, quoted_within=16)
+    for data, records in (
+        (b'1,"a\n', []), (b'2,b\n"', []), (b'"c"', []), (b",x\n3,", [b'1,"a\n2,b\n""c",x']), (b'"d\n4\n', []),
+        (b'5,"e"\n', [b'3,"d', b"4", b'5,"e"']), (b"67890\nabc\n", [b"67890", b"abc"]), (b'6,"\n7\n8\n', []), (b"90123456\n", [b'6,"', b"7", b"8", b"90123456"]),
+    ):  # fmt: skip
+        append(log, data)
+        before = len(reader.read)
+        reader.turn()
+        assert reader.lines()[before:] == records, data
+
+
+@pytest.mark.parametrize("most", [1, 20, MUCH])
+def test_every_way_to_append_gives_the_records_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """And every size of a range and of its parts, and every place at which the producer pauses."""
+    monkeypatch.setattr(listing, "RANGE", 10)
+    chance = random.Random(most)
+    for number in range(30):
+        content = b"".join(chance.choices(csv_oracle.TOKENS, k=40)) + b'x\n"' + b"\n" * 25
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        reader = Reader(folder, most, quoted_within=20)
+        cuts = sorted(chance.sample(range(len(content)), 6))
+        for begin, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
+            append(folder / "app.csv", content[begin:end])
+            reader.turn()
+        assert sorted((at, line) for _, at, line in reader.read) == csv_oracle.records(content, 20)
 
 
 def test_a_renamed_file_is_the_same_and_a_new_one_under_its_name_another(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_value_that_does_not_fit_is_told_and_no_other() -> None:
     large = [avro(GROWN, sale(number, clerk="c", cents=2**number), 1) for number in (30, 31)]
     (_, _, fine, rest), (_, _, reason, _) = read(narrow, large)
     assert (fine, rest) == (None, "shop, weight, clerk")
-    assert reason == "the message's value by schema 1: column cents: Integer value 2147483648 not in range: -2147483648 to 2147483647"
+    assert reason == "the message's value by schema 1: column cents is no int32: 2147483648 (Integer value 2147483648 not in range: -2147483648 to 2147483647)"
 
     checked = {validate: part(JsonSchema(registry=URL, validate=validate), {1: Schema("JSON", json.dumps(messages.JSON_SALE))}, "") for validate in (True, False)}
     values: list[bytes | None] = [framed(1, text) for text in (b'{"id":"a","cents":1}', b'{"id":"a","cents":-1}', b"{}", b"no JSON")]

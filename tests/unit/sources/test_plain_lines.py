@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from onlyonce.sources.parse import plain_lines
 
@@ -48,3 +49,11 @@ def test_of_texts_and_seconds_in_one_block_the_more_are_read() -> None:
     assert ids(text, text2, text, text2, seconds) == ["t", "t", "t", "t", None]
     assert ids(text, seconds, seconds2, seconds, seconds2) == [None, "s", "s", "s", "s"]
     assert plain_lines.read(pa.array([seconds]), KINDS)[1][1].to_pylist() == [NOON]
+
+
+@pytest.mark.parametrize("time", ['"9999-12-31T23:59:59-05:00"', "-62135596801", "-99999999999"])
+@pytest.mark.parametrize("lines", [1, 20])
+def test_a_year_outside_1_to_9999_is_left_out(time: str, lines: int) -> None:
+    """By an offset or by a number of seconds; whether the lines of a block are alike or not."""
+    good = '{"id":"a","at":"2026-03-01T12:00:00Z"}' if time[0] == '"' else '{"id":"a","at":1772366400}'
+    assert ids(*[good] * lines, f'{{"id":"b","at":{time}}}', good) == [*["a"] * lines, None, "a"]

@@ -23,6 +23,7 @@ class Source:
     """The registry of a source: (number, records, ingestion time) of each batch."""
 
     found: list[tuple[int, int, datetime]] = field(default_factory=list)
+    registry: str = "files"
 
     def register(self, minute: int, batches: int) -> None:
         """List what is new at that time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -113,7 +114,7 @@ FITS: dict[str, tuple[Any, str, Any]] = {
     "small long": (pa.array([7], pa.int64()), "int", 7), "long for double": (pa.array([7]), "double", 7.0),
     "long for decimal": (pa.array([7]), "decimal(22,2)", Decimal("7.00")), "float": (pa.array([0.5], pa.float32()), "double", 0.5),
     "large text": (pa.array(["x"], pa.large_string()), "string", "x"), "dictionary": (pa.array(["x"]).dictionary_encode(), "string", "x"),
-    "nothing": (pa.nulls(1), "long", None), "seconds": (pa.array([5], pa.timestamp("s", "UTC")), "timestamp", datetime.fromtimestamp(5, UTC)),
+    "nothing": (pa.nulls(1), "long", None), "nothing for a list": (pa.nulls(1), "array<int>", None), "nothing in a list for a map": (pa.array([[None]]), "array<map<string,int>>", [None]), "seconds": (pa.array([5], pa.timestamp("s", "UTC")), "timestamp", datetime.fromtimestamp(5, UTC)),
     "no zone": (pa.array([5], pa.timestamp("ms")), "timestamp", datetime.fromtimestamp(0.005, UTC)),
     "another zone": (pa.array([5], pa.timestamp("us", "Europe/Berlin")), "timestamp", datetime.fromtimestamp(0.000005, UTC)),
     "nanoseconds": (pa.array([1999], pa.timestamp("ns", "UTC")), "timestamp", datetime.fromtimestamp(0.000001, UTC)),
@@ -125,12 +126,43 @@ FITS: dict[str, tuple[Any, str, Any]] = {
     "struct": (pa.array([{"a": 1}]), "struct<a: bigint>", {"a": 1}),
 }  # fmt: skip
 WRONG: dict[str, tuple[Any, str]] = {
-    "too large": (pa.array([1 << 40]), "int"), "unsigned": (pa.array([1 << 63], pa.uint64()), "long"), "text for number": (pa.array(["7"]), "long"),
+    "text for number": (pa.array(["7"]), "long"),
     "float for long": (pa.array([7.0]), "long"), "text for time": (pa.array(["2026-01-01"]), "timestamp"),
     "bytes for text": (pa.array([b"x"]), "string"), "number for text": (pa.array([7]), "string"), "date for time": (pa.array([NOON.date()]), "timestamp"),
-    "no UTF-8": (pa.array([b"\xff"]).view(pa.string()), "string"),
     "bool": (pa.array([True]), "long"), "zoned": (pa.array([5], pa.timestamp("us", "UTC")), "timestamp_ntz"),
 }  # fmt: skip
+
+
+UNHELD: dict[str, tuple[Any, Any, str, str]] = {
+    # a value that the type can't hold, one that it holds, the declared type, what the reason has
+    "too large": (pa.array([1 << 40, 7]), 7, "int", "1099511627776"), "unsigned": (pa.array([1 << 63, 7], pa.uint64()), 7, "long", "9223372036854775808"),
+    "infinite": (pa.array([1e300, 0.5]), 0.5, "float", "1e+300 (it is out of range)"), "integer for float": (pa.array([16777217, 7]), 7.0, "float", "16777217"),
+    "integer for double": (pa.array([9007199254740993, 7]), 7.0, "double", "9007199254740993"), "digits behind": (pa.array([Decimal("1.239"), Decimal("1.500")]), Decimal("1.50"), "decimal(12,2)", "1.239"),
+    "digits before": (pa.array([Decimal("12345.0"), Decimal("7.0")]), Decimal("7.0"), "decimal(4,1)", "12345.0"), "integer for decimal": (pa.array([10**6, 7]), Decimal("7.0"), "decimal(4,1)", "1000000"),
+    "integer in a struct for decimal": (pa.array([{"a": 10**6}, {"a": 7}]), {"a": Decimal("7.0")}, "struct<a: decimal(4,1)>", "1000000"),
+    "no UTF-8": (pa.array([b"\xff", b"a"]).view(pa.string()), "a", "string", "\ufffd"), "infinite in a list": (pa.array([[1e300], [0.5]]), [0.5], "array<float>", "1e+300"),
+    "too large in a struct": (pa.array([{"a": 1 << 40}, {"a": 7}]), {"a": 7}, "struct<a: int>", "1099511627776"), "NUL in a map": (pa.array([[("a", "x\0")], []], pa.map_(pa.string(), pa.string())), [], "map<string,string>", "NUL"),
+    "year": (pa.array([253402300800, 5], pa.timestamp("s", "UTC")), datetime.fromtimestamp(5, UTC), "timestamp", "253402300800"),
+    "year of a date": (pa.array([2932897, 0], pa.int32()).cast(pa.date32()), EPOCH.date(), "date", "its year is not in 1 to 9999"),
+    "year in a list": (pa.array([[253402300800], [5]], pa.list_(pa.timestamp("s", "UTC"))), [datetime.fromtimestamp(5, UTC)], "array<timestamp>", "its year is not in 1 to 9999"),
+    "year in a struct": (pa.array([{"a": 253402300800}, {"a": 0}], pa.struct([("a", pa.timestamp("s"))])), {"a": EPOCH}, "struct<a: timestamp_ntz>", "its year is not in 1 to 9999"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNHELD)
+def test_a_value_that_its_type_cannot_hold_makes_its_record_invalid(name: str, tmp_path: Path) -> None:
+    """At any depth; its neighbours are kept, and the reason names the column and the value."""
+    array, held, declared, said = UNHELD[name]
+    pipeline = of("parquet", f"id string, at timestamp, value {declared}")
+    parquet.write_table(pa.table({"id": ["a", "b"], "at": [NOON, NOON], "value": array}), tmp_path / "file")
+    assert typed_files.counter(pipeline)(FileAt(str(tmp_path / "file"))) == 2
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
+    assert batch.column("value").to_pylist() == [None, held]
+    [reason, kept] = batch.column("oo_refused").to_pylist()
+    assert reason.startswith("column value is no ")
+    assert said in reason
+    assert kept is None
+    assert json.loads(batch.column("oo_line")[0].as_py())["id"] == "a"
 
 
 @pytest.mark.parametrize("name", [*FITS, *WRONG])
@@ -196,7 +228,7 @@ def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> Non
     (tmp_path / "e.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
     (tmp_path / "f.parquet").write_bytes(b"")
 
-    found = {Path(one.path).name: one for one in new_files(tmp_path, {}, None, typed_files.counter(of("parquet")))}
+    found = {Path(one.path).name: one for one in new_files(tmp_path, {}, typed_files.counter(of("parquet")))}
 
     assert {name: one.lines for name, one in found.items()} == dict.fromkeys(found, 0) | {"a.parquet": 120}
     said = {name: str(one.refusal) for name, one in found.items()}

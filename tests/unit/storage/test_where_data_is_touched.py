@@ -26,10 +26,12 @@ KNOWN: dict[str, set[str]] = {
         "outputs/releases/releasing",
     },
     "a table of Spark's making": {"storage/delta"},
+    "names of folders, and empty folders, which an erasure looks for": {"operate/erase/search", "sinks/delta/stored_delta"},
     "a folder goes at once by its name": {"operate/drop"},
     "a journal in the home": {"operate/repairs"},
     "a log of a process that may append to it": {"operate/erase/leftovers"},
     "sharded files have a store of their own so far": {"sinks/files/local_store"},
+    "an Iceberg table is read by the store of its catalog": {"sinks/iceberg/stored_iceberg"},
 }
 
 

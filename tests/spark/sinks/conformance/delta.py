@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,21 +12,29 @@ from deltalake import write_deltalake
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Sink
-from tests.spark.sinks.conformance.stage import Kept, Team
+from tests.spark.sinks.conformance.stage import LONGER, OF_DELTA, TOO_LONG, Kept, Team, as_versions, held_now
 from tests.support.duckdb_reader import EXTENSION
 
+GIVEN = "id STRING NOT NULL, n BIGINT"
 TEAMS = {
     "its own values": Team(
-        "CREATE TABLE theirs_table (id STRING NOT NULL, n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2), theirs STRING) USING delta PARTITIONED BY (n); "
-        "ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n > 0)",
-        {"theirs": None, "twice": lambda row: 2 * row["n"]},
+        f"CREATE TABLE theirs_table ({GIVEN}, twice BIGINT GENERATED ALWAYS AS (n * 2), theirs STRING) USING delta PARTITIONED BY (n); "
+        "ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n > 0); ALTER TABLE theirs_table ADD CONSTRAINT not_given CHECK (theirs IS NULL)",
+        {"theirs": None, "twice": lambda row: 2 * row["n"]}, has=("generated", "NOT NULL", "CHECK", "partition"),
     ),
-    "CHECK": Team("CREATE TABLE theirs_table (id STRING, n BIGINT) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n < 2)", refused="few"),
+    "NOT NULL": Team(f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING NOT NULL) USING delta", refused="column theirs is NOT NULL"),
+    "CHECK": Team(f"CREATE TABLE theirs_table ({GIVEN}) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n < 2)", refused="constraint few"),
+    "CHECK of a column that is not given": Team(
+        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT given CHECK (theirs IS NOT NULL)",
+        refused="constraint given", has=("CHECK",),
+    ),
+    "narrower type": Team("CREATE TABLE theirs_table (id STRING, n INT) USING delta", refused="column n is bigint, but in .* it is int"),
+    "shorter strings": Team("CREATE TABLE theirs_table (id VARCHAR(3), n BIGINT) USING delta", refused=TOO_LONG, rows=LONGER, has=("narrower type",)),
     "default": Team(
-        "CREATE TABLE theirs_table (id STRING, n BIGINT, theirs STRING DEFAULT 'them') USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING DEFAULT 'them') USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
         refused="default",
     ),
-    "identity": Team("CREATE TABLE theirs_table (number BIGINT GENERATED ALWAYS AS IDENTITY, id STRING, n BIGINT) USING delta", refused="identity"),
+    "identity": Team(f"CREATE TABLE theirs_table (number BIGINT GENERATED ALWAYS AS IDENTITY, {GIVEN}) USING delta", refused="identity"),
 }  # fmt: skip
 
 
@@ -33,6 +42,7 @@ class DeltaAppend(Kept):
     """Appends."""
 
     point = "delta-after-write"
+    kills = OF_DELTA
     keys: ClassVar[dict[str, Any]] = {}
 
     teams = TEAMS
@@ -63,7 +73,19 @@ class DeltaAppend(Kept):
 class DeltaUpsert(DeltaAppend):
     """Upserts by the id."""
 
-    teams: ClassVar[dict[str, Team]] = {"its own values": TEAMS["its own values"]}
-
     keys: ClassVar[dict[str, Any]] = {"write": "upsert", "keys": "id"}
     ways = ("tasks",)
+
+
+class DeltaHistory(DeltaAppend):
+    """Keeps the versions of each id."""
+
+    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "newest_by": "valid_from"}
+    ways = ("tasks",)
+    slow_refusals = True
+
+    def write(self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()) -> None:
+        super().write(batch, as_versions(rows), way, point, kills)
+
+    def read(self) -> list[dict[str, Any]]:
+        return held_now(super().read())

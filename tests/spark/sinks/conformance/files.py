@@ -14,27 +14,44 @@ import pyarrow as pa
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import FileSink, Sink
+from onlyonce.model.sinks.shards import EXTENSIONS
 from onlyonce.sinks.files import finalize
+from onlyonce.sinks.files.local_store import PENDING
 from tests.spark.sinks.conformance import values
-from tests.spark.sinks.conformance.stage import Kept
+from tests.spark.sinks.conformance.stage import OF_FILES, Kept
+
+THEIRS = b"a file of another writer"
 
 
 class JsonLines(Kept):
     """JSON lines."""
 
     point = "files-after-units"
+    kills = OF_FILES
     ways = ("tasks",)
+    theirs = 0
     format: ClassVar[Literal["jsonl", "csv", "parquet", "avro"]] = "jsonl"
 
     @property
     def sink(self) -> Sink:
         return FileSink(format=self.format, shards=2)
 
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the output."""
+        return settings.files_dir() / self.stage.name / self.stage.name
+
     def files(self) -> list[Path]:
-        """Return the files by their final names."""
+        """Return the files that readers see by their names. A file of another writer is as that has left it."""
         finalize.main([])
-        found = self.stage.log.rows("SELECT place, name FROM onlyonce.output_files WHERE output = %s AND state = 'final'", self.stage.name)
-        return [settings.files_dir() / place / name for place, name in found]
+        found = [file for file in self.folder.rglob(f"*.{EXTENSIONS[self.format]}") if PENDING not in file.parts]
+        foreign = [file for file in found if file.name.startswith("theirs")]
+        assert [file.read_bytes() for file in foreign] == [THEIRS] * len(foreign)
+        return [file for file in found if file not in foreign]
+
+    def other_writer(self) -> Any:
+        """Put a file of its own into the folder."""
+        return lambda: (self.folder / f"theirs.{EXTENSIONS[self.format]}").write_bytes(THEIRS)
 
     def read(self) -> list[dict[str, Any]]:
         return [values.parsed(line) for file in self.files() for line in file.read_bytes().decode().split("\n")[:-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,15 +15,16 @@ from pyiceberg.transforms import parse_transform
 from onlyonce import settings
 from onlyonce.declare.pipeline import Iceberg, Sink
 from tests.contract.conformance_iceberg import CATALOG, configured
-from tests.spark.sinks.conformance.stage import Kept, Stage, Team
+from tests.spark.sinks.conformance.stage import OF_ICEBERG, Kept, Stage, Team
 
-THEIRS = Schema(types.NestedField(1, "id", types.StringType(), required=False), types.NestedField(2, "n", types.LongType(), required=False))
+THEIRS = {"id": types.StringType(), "n": types.LongType(), "theirs": types.StringType()}
 
 
 class IcebergAppend(Kept):
     """Appends."""
 
     point = "iceberg-after-commit"
+    kills = OF_ICEBERG
     ways = ("tasks",)
     no_columns = ("structs",)
 
@@ -42,16 +44,20 @@ class IcebergAppend(Kept):
         return Iceberg(table=f"results.{self.stage.name}", catalog=CATALOG)
 
     teams: ClassVar[dict[str, Team]] = {
-        "partition": Team("identity", {}), "a partition that is computed": Team("bucket[2]", refused="bucket"),
-        "NOT NULL": Team("required", refused="requires the column theirs"),
-    }  # fmt: skip
+        "its own values": Team("identity(n) required n", {}, has=("NOT NULL", "partition")),
+        "a partition that is computed": Team("bucket[2](n)", refused="bucket", has=("partition",)),
+        "narrower type": Team("int identity(n)", refused="column n is long, but in .* it is int"),
+        "NOT NULL": Team("identity(n) required theirs", refused="requires the column theirs"),
+    }
 
     def make(self, statements: str) -> None:
-        fields = [*THEIRS.fields, *([types.NestedField(3, "theirs", types.StringType(), required=True)] if statements == "required" else [])]
-        parts = [] if statements == "required" else [PartitionField(1, 1000, parse_transform(statements), "part")]
+        transform, required = re.match(r"(.*)\(n\)(?: required (.*))?", statements).groups()  # type: ignore[union-attr]
+        kinds = THEIRS | ({"n": types.IntegerType()} if transform.startswith("int ") else {})
+        fields = [types.NestedField(at, name, kind, required=name == required) for at, (name, kind) in enumerate(kinds.items(), 1)]
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists("results")
-        catalog.create_table(f"results.{self.stage.name}", Schema(*fields), partition_spec=PartitionSpec(*parts))
+        spec = PartitionSpec(PartitionField(2, 1000, parse_transform(transform.removeprefix("int ")), "part"))
+        catalog.create_table(f"results.{self.stage.name}", Schema(*fields), partition_spec=spec)
 
     def read(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._catalog().load_table(f"results.{self.stage.name}").scan().to_arrow().to_pylist()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,14 +63,14 @@ class Stage:
             outputs=(Output(name=self.name, transform="a:b", sink=sink),),
         )  # fmt: skip
 
-    def write(self, sink: Sink, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None) -> None:
-        """Write a batch; with a `point` the driver fails there."""
+    def write(self, sink: Sink, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
+        """Write a batch; with a `point` the driver fails there. `kills`: fail-points at which a task ends, each once."""
         pipeline, frame = self.pipeline(sink), self.frame(rows)
         session = self.driver.session(self.log.database)
         context = RunContext(self.spark, pipeline, self.name, "run", session)
         query = Query(self.driver, Path(), session, {})
         writer = writer_for(context, query, pipeline.outputs[0])
-        with settings.within({"ONLYONCE_IN_DRIVER_BYTES": WAYS[way]}), failing(point):
+        with settings.within({"ONLYONCE_IN_DRIVER_BYTES": WAYS[way]}), failing(point), killing(self.spark, kills):
             writer.prepare(frame.schema)
             plan = plan_of(self.driver, batch, partitions=1)
             begun = run(session, lambda conn: batches.begin(conn, self.driver, self.name, plan, None))
@@ -92,17 +95,72 @@ def failing(point: str | None) -> Any:
         yield
 
 
+@contextmanager
+def killing(spark: Any, points: Sequence[str]) -> Any:
+    """Inside, a task ends at the first pass of each of these fail-points, and Spark tries it again. Each was passed.
+
+    The variables are the same for all sinks, so all tests have one daemon of workers: they differ in the counters, which are empty at the start.
+    """
+    if not points:
+        yield
+        return
+    passes = Path(tempfile.gettempdir()) / f"onlyonce-passes-{os.getpid()}"
+    passes.mkdir(exist_ok=True)
+    for file in passes.iterdir():
+        file.unlink()
+    armed = {"ONLYONCE_FAILPOINTS": ",".join(f"{point}:1:{action}" for point, action in ENDS.items()), "ONLYONCE_FAILPOINT_DIR": str(passes)}
+    workers = spark.sparkContext.environment
+    workers.update(armed)
+    try:
+        yield
+    finally:
+        for name in armed:
+            del workers[name]
+    assert {file.name for file in passes.iterdir()} == {*points}
+
+
+OF_DATABASES = ("postgres-unit-after-rows", "postgres-unit-before-commit", "postgres-unit-after-commit")
+OF_FILES = ("files-unit-mid-file", "files-unit-before-commit", "files-unit-after-commit")
+OF_DELTA, OF_ICEBERG = ("delta-before-file", "delta-after-file"), ("iceberg-before-file", "iceberg-after-file")
+ENDS = dict.fromkeys([*OF_DATABASES, *OF_FILES, *OF_DELTA, *OF_ICEBERG], "raise") | dict.fromkeys(
+    ["postgres-unit-before-commit", "files-unit-before-commit", "delta-after-file", "iceberg-after-file"], "kill-process"
+)
+"""How a task ends at a fail-point: with what it has written and not committed its process is killed by SIGKILL; else it fails, which keeps the process."""
+
+ROWS = pa.table({"id": ["a", "𠮷"], "n": pa.array([1, 2], pa.int64())})
+"""What a team's table is given."""
+LONGER = pa.table({"id": ["a", "abc   "], "n": pa.array([1, 2], pa.int64())})
+"""The same with a string that is longer than three characters, by spaces at its end: a database would cut them without an error."""
+TOO_LONG = r"column id is 'abc   ' \(string\), and its sink can't hold more than 3 characters: it is \w+( \w+)?\(3\) in the table. The row is 'id=abc   "
+
+
 @dataclass(frozen=True)
 class Team:
-    """A table that a team has made, and what becomes of ROWS there: `row` is added to each of them, or they are `refused` with these words."""
+    """A table that a team has made, and what becomes of `rows` there: `row` is added to each of them, or they are `refused` with these words.
+
+    `has`: the cases of the suite's table that it has; without any, its own name is its case.
+    """
 
     made: str
     row: dict[str, Any] | None = None
     refused: str = ""
+    has: tuple[str, ...] = ()
+    rows: pa.Table = field(default_factory=lambda: ROWS)
 
 
-ROWS = pa.table({"id": ["a", "𠮷"], "n": pa.array([1, 2], pa.int64())})
-"""What a team's table is given."""
+HELD_FROM = datetime(2026, 3, 2, 1, 2, 3, 4, tzinfo=UTC)
+"""When each version of a history begins in the suite."""
+
+
+def as_versions(rows: pa.Table) -> pa.Table:
+    """Return rows with the column that a history needs."""
+    return rows.append_column("valid_from", pa.array([HELD_FROM] * rows.num_rows, pa.timestamp("us", "UTC")))
+
+
+def held_now(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a history in which no version has ended. A row of another writer says nothing of it."""
+    assert {(row.pop("valid_to"), row.pop("is_current")) for row in rows} <= {(None, True), (None, 1), (None, None)}
+    return rows
 
 
 class Kept:
@@ -117,6 +175,10 @@ class Kept:
     slow_refusals: ClassVar[bool] = False
     """Whether tasks find what the sink refuses, and so try it several times."""
     ways: ClassVar[tuple[str, ...]] = ("driver", "tasks")
+    theirs: ClassVar[int] = 1
+    """How many rows of another writer a reader of the sink sees."""
+    kills: ClassVar[tuple[str, ...]] = ()
+    """Fail-points of a task, at most three: Spark tries a task four times."""
     teams: ClassVar[dict[str, Team]] = {}
     """The tables of teams that a sink meets, by what they have."""
 
@@ -128,9 +190,9 @@ class Kept:
         """As it is declared."""
         raise NotImplementedError
 
-    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None) -> None:
-        """Write a batch."""
-        self.stage.write(self.sink, batch, rows, way, point)
+    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
+        """Write a batch; see `Stage.write`."""
+        self.stage.write(self.sink, batch, rows, way, point, kills)
 
     def read(self) -> list[dict[str, Any]]:
         """Read all rows by a reader that shares no code with the platform."""

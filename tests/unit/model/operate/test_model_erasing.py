@@ -132,4 +132,4 @@ def test_an_empty_value_is_not_a_missing_one() -> None:
 
 
 def _lines_found(condition: erasing.Condition, columns: list[str] | None, *lines: str) -> int:
-    return len(input_files.places(io.BytesIO("\n".join(lines).encode()), condition, columns))
+    return len(input_files.places(io.BytesIO("\n".join(lines).encode()), condition, columns, None if columns is None else 1000))

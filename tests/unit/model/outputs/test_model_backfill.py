@@ -179,6 +179,22 @@ def test_a_day_without_a_zone_is_one_window_of_its_zone(zone: str, offset: timed
     assert span_of([output(window)], instant, instant + timedelta(hours=1)).times == (instant, instant + timedelta(hours=1))
 
 
+def test_a_span_that_the_clock_skips_is_empty() -> None:
+    """The wall clock shows no time from 2:00 to 3:00: 2:15 is the instant of 3:15, which is after 3:05."""
+    window = output(Fixed(timedelta(days=1), timezone="Europe/Berlin"))
+    with pytest.raises(Refused, match="there is no window"):
+        span_of([window], datetime(2026, 3, 29, 2, 15), datetime(2026, 3, 29, 3, 5))
+
+
+def test_a_time_that_has_no_year_in_utc_is_refused() -> None:
+    """The first day of the year 1 in Berlin begins before it in UTC. A year has four digits."""
+    berlin, day = output(Fixed(timedelta(days=1), timezone="Europe/Berlin")), datetime(2026, 3, 2)
+    for start, stop, window in ((datetime.min, day, berlin), (day, datetime.max, output(Fixed(timedelta(days=1), timezone="America/New_York")))):
+        with pytest.raises(Refused, match="outside the years 1 to 9999"):
+            span_of([window], start, stop)
+    assert str(span_of([output(Fixed(timedelta(days=1)))], datetime.min, day)).startswith("0001-01-01T00:00:00Z--")
+
+
 def test_a_day_of_windows_of_several_zones_is_refused() -> None:
     """It would be another day for each output. With a zone, or for one output, it is one."""
     outputs = [output(Fixed(timedelta(days=1), timezone="Europe/Berlin")), output(Session(timedelta(minutes=5)))]

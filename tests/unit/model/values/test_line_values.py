@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from onlyonce.model.values import conversions, line_values
@@ -52,7 +54,7 @@ def test_a_line_has_its_values_and_says_whether_there_is_more() -> None:
 
 
 @pytest.mark.parametrize(("line", "values"), [
-    ("a,7", ["a", 7]), (",", [None, None]), ('"",""', ["", None]), ('"a ""b"", c", 7 ', ['a "b", c', 7]), (" a ,7\r", [" a ", 7]), ('"7","7"', ["7", 7]),
+    ("a,7", ["a", 7]), (",", [None, None]), ('"",""', ["", None]), ('"a ""b"", c", 7 ', ['a "b", c', 7]), (" a ,7\r", [" a ", 7]), ("  ,  ", ["  ", None]), ('"  ","  "', ["  ", None]), ('"a\rb",7', ["a\rb", 7]), ('"7","7"', ["7", 7]),
 ])  # fmt: skip
 def test_a_csv_line_has_its_values(line: str, values: list[object]) -> None:
     assert CSV(line) == (values, None, False)
@@ -60,9 +62,18 @@ def test_a_csv_line_has_its_values(line: str, values: list[object]) -> None:
 
 @pytest.mark.parametrize(("line", "reason"), [
     ("", "blank"), ("a", "not the 2 columns"), ("a,7,", "not the 2 columns"), ('a,"7', "a quote is open"), ('a"b",7', "a quote is within"), ('"a"b,7', "a quote is within"),
-    ('"a" ,7', "a quote is within"), ("a,\0", "the NUL character"), ("a,seven", "column n is no int: seven"), ("a,  ", "column n is no int"), ("a,\t7", "column n is no int"), ('a,"7.0"', "column n is no int"),
+    ('"a" ,7', "a quote is within"), ("a,\0", "the NUL character"), ("a,seven", "column n is no int: seven"), ("a\rb,7", "a carriage return is outside of quotes"), ("a,\t7", "column n is no int"), ('a,"7.0"', "column n is no int"),
 ])  # fmt: skip
 def test_a_csv_line_that_is_no_record_has_its_reason(line: str, reason: str) -> None:
     found = CSV(line)
     assert found.values is None
     assert reason in str(found.reason)
+
+
+@pytest.mark.parametrize(("read", "line", "reason"), [
+    (JSON, '{"id":"a\\u0000\\u001b"}', "; column id: a\\x00\\x1b"), (JSON, '{"n":1,"x":{"y":["\\u0000"]}}', "; column x: \\x00"), (JSON, '{"\\u0000":1}', "; column \\x00: \\x00"),
+    (CSV, "a\0\x1b,7", "; column id: a\\x00\\x1b"), (CSV, "a,7,\0", "; column number 3: \\x00"), (CSV, '"a\0""b,c",7', '; column id: a\\x00"b,c'),
+])  # fmt: skip
+def test_nul_names_its_column(read: Callable[[str], line_values.Row], line: str, reason: str) -> None:
+    """The characters that harm a terminal are written out."""
+    assert read(line) == (None, line_values.NUL + reason, False)

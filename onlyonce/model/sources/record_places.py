@@ -1,0 +1,52 @@
+"""Name the place at which a record was read, in the words of its source: a file and a byte, a data file and a row, a topic, partition and offset. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FORMS = {
+    "byte": "{name}, byte {at}",
+    "content": "{name}, byte {at} of its content",
+    "row": "{name}, row {at}",
+    "version": "version {first}, {rest}, row {at}",
+    "offset": "topic {start}, partition {last}, offset {at}",
+    "record": "part {name}, record {at}",
+}
+"""By what a position counts. A compressed file counts the bytes of its content; a file of a Delta table is named with its version."""
+WHOLE = {"version": "version {first}, {rest}", "offset": "topic {start}, partition {last}, from offset {behind}", "record": "part {name}"}
+"""The form for a position below zero: a whole file, or a lost range of a topic, which is told by its first offset."""
+
+
+class RecordPlace(NamedTuple):
+    """A file, a part or 'topic/partition', the position in it, and what the position counts."""
+
+    name: str
+    position: int
+    counts: str
+
+    def __str__(self) -> str:
+        first, _, rest = self.name.partition("/")
+        start, _, last = self.name.rpartition("/")
+        form = FORMS[self.counts] if self.position >= 0 else WHOLE.get(self.counts, "{name}")
+        return form.format(name=self.name, at=self.position, behind=-1 - self.position, first=first, rest=rest, start=start, last=last)
+
+
+@dataclass(frozen=True)
+class RecordPlaces:
+    """The places of a batch's records.
+
+    names        of each file, part or partition, by the number that stands for it (oo_file)
+    counts       what a position counts, of all but the compressed ones
+    compressed   the files whose positions count bytes of their content
+    """
+
+    names: Mapping[int, str] = field(default_factory=dict)
+    counts: str = "byte"
+    compressed: Collection[int] = ()
+
+    def of(self, file: int, position: int) -> RecordPlace | None:
+        """Return the place of a record; None if its file is not one of the batch."""
+        name = self.names.get(file)
+        return None if name is None else RecordPlace(name, position, "content" if file in self.compressed else self.counts)

@@ -1,0 +1,147 @@
+-- lock_instance --
+-- Backfills of an instance begin one after the other, so that each sees which others are under way.
+SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR UPDATE
+
+-- under_way --
+-- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
+SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
+       onlyonce_private.at_work(l.lineage_no, b.epoch) AS at_work
+FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.lineage <> :lineage
+  AND b.window_from < :window_to AND b.window_to > :window_from
+ORDER BY b.begun_at LIMIT 1
+
+-- replace_begun --
+-- A driver that ended in mid-backfill left this; the interval is done again from the start.
+UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE lineage = :lineage AND state = 'begun'
+
+-- give_up --
+-- Backfills that failed for good: a later backfill of the interval begins from the start.
+UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE instance = :instance AND output = :output AND state = 'begun'
+
+-- next --
+-- The number of the next recomputation of an interval.
+SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfills WHERE lineage = :lineage
+
+-- begin --
+INSERT INTO onlyonce_private.backfills
+    (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash,
+     lookups)
+VALUES (:lineage, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
+        :declaration_hash, :lookups)
+
+-- widen --
+-- Sessions may reach past the interval that was asked for.
+UPDATE onlyonce_private.backfills SET window_from = :window_from, window_to = :window_to
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- state --
+SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- met --
+-- How many (record, window) pairs of an interval an output's batches have met, that read `events` up to a version.
+-- Batches that are cut from the log have read less than that.
+SELECT coalesce(sum(met.in_time), 0)::bigint AS in_time, coalesce(sum(met.late), 0)::bigint AS late
+FROM (SELECT w.in_time, w.late
+      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+      JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance AND w.output = :output AND w.window_start >= :window_from AND w.window_start < :window_to
+        AND (b.source_to->>'reservoirVersion')::bigint
+            - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
+      UNION ALL
+      SELECT c.in_time, 0 FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance AND c.output = :output AND c.window_start >= :window_from AND c.window_start < :window_to) met
+
+-- end --
+UPDATE onlyonce_private.backfills
+SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late,
+    rejected = :rejected
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- drop_panes --
+-- Windows that had a result and have none now get a generation without rows. Asked after the new panes are there.
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
+SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :lineage, :batch_id,
+       :declaration_hash
+FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_private.panes p
+      WHERE p.instance = :instance AND p.output = :output
+        AND p.window_start >= :window_from AND p.window_start < :window_to
+      ORDER BY p.window_start, p.window_end, p.generation DESC) last
+WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
+
+-- add_panes --
+-- The next generation of each window. The stream's own is 0, also where the stream had nothing in time to write.
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :lineage, :batch_id, :declaration_hash, lookups
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]), CAST(:lookups AS jsonb[])
+) AS made (window_start, window_end, rows, lookups)
+CROSS JOIN LATERAL (
+    SELECT coalesce(max(known.generation), 0) AS generation FROM onlyonce_private.panes known
+    WHERE known.instance = :instance AND known.output = :output AND known.window_start = made.window_start
+      AND known.window_end = made.window_end
+) last
+
+-- read_by --
+-- How far an output has read `events`: its last committed batch if its incarnation has one, and where the incarnation began.
+SELECT last.start_offset AS source_from, last.end_offset AS source_to, coalesce((last.facts->>'stateless')::boolean, false) AS stateless,
+       l.start_from
+FROM onlyonce.lineages l
+LEFT JOIN LATERAL (
+    SELECT b.start_offset, b.end_offset, b.facts FROM onlyonce.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch DESC LIMIT 1) last ON true
+WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
+
+-- frontier_at --
+-- What the batches and closes with versions of `events` up to one have told of event time. A batch without a catalog tells it
+-- one commit after its rows, in a control row of its own: a stream that has read the rows only has closed nothing by it yet.
+-- Nothing of it moves back, so the last ones of each life tell it: of the last two batches one has a catalog, or is before it.
+SELECT max(greatest(batch.tide_after, close.max_event_time)) AS tide, max(close.ended_event_time) AS ended,
+       max(close.idle_event_time) AS silent_tide, max(close.idle_clock) AS silent_clock
+FROM onlyonce.lineages l
+LEFT JOIN LATERAL (
+    SELECT max(near.tide_after) FILTER (
+        WHERE near.delta_version + CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS tide_after
+    FROM (SELECT b.max_event_time_after AS tide_after, b.delta_version, b.mode FROM onlyonce.batches b
+          WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
+          ORDER BY b.delta_version DESC LIMIT 2) near) batch ON true
+LEFT JOIN LATERAL (
+    SELECT c.max_event_time, c.ended_event_time, c.idle_event_time, c.idle_clock FROM onlyonce.closes c
+    WHERE c.lineage = l.lineage AND c.state = 'committed' AND c.delta_version <= :version
+    ORDER BY c.delta_version DESC LIMIT 1) close ON true
+WHERE l.instance = :instance AND l.query = 'receive'
+
+-- open_rows --
+-- Whether windows of an interval that are not closed hold rows in time.
+SELECT EXISTS (
+    SELECT 1 FROM onlyonce.windows
+    WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to
+      AND in_time > 0 AND (CAST(:closed_until AS timestamptz) IS NULL OR window_end > :closed_until)) AS found
+
+-- windows_in --
+-- The windows of some outputs that start in an interval, with what is in them by the log.
+SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_folded
+FROM onlyonce.windows
+WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :window_from AND window_start < :window_to
+  AND state <> 'replaced'
+ORDER BY output, window_start
+
+-- late_in --
+-- The windows of some outputs that start in an interval and have late records that no backfill has included.
+SELECT l.output, l.window_start, l.window_end, sum(l.late)::bigint AS late_not_folded
+FROM onlyonce.late l
+WHERE l.instance = :instance AND l.output = ANY(:outputs) AND l.window_start >= :window_from AND l.window_start < :window_to AND NOT l.folded
+GROUP BY l.output, l.window_start, l.window_end ORDER BY l.output, l.window_start
+
+-- done --
+-- The committed backfills of an output that share windows with an interval, and what they have read.
+SELECT window_from, window_to, max(events_version) AS events_version FROM onlyonce_private.backfills
+WHERE instance = :instance AND output = :output AND state = 'committed' AND window_from < :window_to AND window_to > :window_from
+GROUP BY window_from, window_to ORDER BY window_from, window_to
+
+-- late_not_folded --
+-- Windows of an output with late rows that no backfill has folded in; of sessions, where in the hour those rows are.
+SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
+WHERE instance = :instance AND output = :output AND late > 0 AND NOT folded ORDER BY window_start

@@ -1,0 +1,193 @@
+-- frontier --
+-- What the committed batches and closes of an instance's receive lineages have told of event time. Nothing of it moves back, so
+-- the last ones of each life tell it, beside a log of any length.
+SELECT max(greatest(batch.tide_after, close.tide)) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
+       max(close.silent_clock) AS silent_clock
+FROM onlyonce_private.lineages l
+LEFT JOIN LATERAL (
+    SELECT b.tide_after FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+    ORDER BY b.delta_version DESC LIMIT 1) batch ON true
+LEFT JOIN LATERAL (
+    SELECT c.tide, c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
+    WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1) close ON true
+WHERE l.instance = :instance AND l.query = 'receive'
+
+-- find --
+-- The batch row that an earlier attempt left, if any.
+SELECT lineage, batch_id, epoch, state, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
+       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, tide_after, delta_version, source_tides
+FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- begin --
+-- Fixes what a replay must repeat.
+INSERT INTO onlyonce_private.batches
+    (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
+     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, source_tides)
+VALUES
+    (:lineage, :batch_id, :epoch, :run_id, CAST(:source_from AS jsonb), CAST(:source_to AS jsonb), :offsets_hash,
+     :partitions, :tide, :ended, :silent_tide, :silent_clock, :system_time, :bucket, :gc_floor,
+     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb), CAST(:lookups AS jsonb), CAST(:source_tides AS jsonb))
+
+-- forget_begun --
+-- A batch of which no unit has committed may begin anew under a changed declaration.
+DELETE FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- taken_over --
+-- The driver that goes on with a begun batch.
+UPDATE onlyonce_private.batches SET epoch = :epoch, run_id = :run_id
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- end --
+-- What came of the batch.
+UPDATE onlyonce_private.batches
+SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
+    remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
+    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again, rejected = :rejected,
+    source_tides_after = CAST(:source_tides_after AS jsonb)
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- count_windows --
+-- (record, window) pairs of each window in an output batch. They are there already when the answer to the COMMIT that
+-- ended the batch was lost, and it is ended again.
+INSERT INTO onlyonce_private.window_counts
+    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, rejected)
+SELECT :lineage, :batch_id, :output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:in_time AS bigint[]), CAST(:late AS bigint[]),
+    CAST(:late_from AS timestamptz[]), CAST(:late_to AS timestamptz[]), CAST(:rejected AS bigint[])
+) AS counted (window_start, window_end, in_time, late, late_from, late_to, rejected)
+ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
+
+-- add_panes --
+-- Windows that an output has written; an early pane is replaced by the next.
+INSERT INTO onlyonce_private.panes AS known
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT :instance, :output, window_start, window_end, 0, :final, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
+FROM unnest(CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]))
+    AS written (window_start, window_end, rows)
+ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
+SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
+    declaration_hash = excluded.declaration_hash, lookups = excluded.lookups, committed_at = clock_timestamp()
+WHERE NOT known.final
+
+-- add_to_panes --
+-- Rows of windows that are written as they come: more of what earlier batches have written of it, under the declaration that
+-- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
+INSERT INTO onlyonce_private.panes AS known
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT :instance, :output, window_start, window_end, 0, false, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
+FROM unnest(CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]))
+    AS written (window_start, window_end, rows)
+ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
+SET rows = known.rows + excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
+    lookups = excluded.lookups, committed_at = clock_timestamp()
+WHERE (known.lineage, known.batch_id) <> (excluded.lineage, excluded.batch_id)
+
+-- close_panes --
+-- Windows that were written before they closed are final now.
+UPDATE onlyonce_private.panes SET final = true
+WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_end <= :closed_until
+
+-- received --
+-- The receive batches whose rows an output reads in a range of versions of `events`; of which the files may have been rewritten.
+-- What is removed of them can't be met any more.
+SELECT b.lineage, b.batch_id, b.kept - coalesce(gone.rows, 0)::bigint AS kept, b.delta_version,
+       b.delta_version <= p.events_compacted AS compacted
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT sum(r.rows) AS rows FROM onlyonce_private.removed_rows r
+    WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')) gone ON true
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version > :after AND b.delta_version <= :upto
+
+-- met_first --
+-- The first batch of a life of an output that has met records in time of windows that end in (:after, :upto]; before it one of another life, or of one of
+-- which the log has sums alone, which tells that not all are known.
+SELECT met.source_from, met.told
+FROM (SELECT b.source_from, w.lineage = :lineage AS told, w.batch_id
+      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+      JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance
+        AND w.output = :output AND w.window_start >= :first AND w.window_start < :upto
+        AND w.window_end > :after AND w.window_end <= :upto AND w.in_time > 0
+      UNION ALL
+      SELECT NULL, false, -1
+      FROM onlyonce_private.window_sums s JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance
+        AND s.output = :output AND s.window_start >= :first AND s.window_start < :upto
+        AND s.window_end > :after AND s.window_end <= :upto) met
+ORDER BY met.told, met.batch_id LIMIT 1
+
+-- receive_batch --
+-- One receive batch by its number. Each life counts anew, so the last one that has it.
+SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.batch_id = :number
+ORDER BY l.life DESC LIMIT 1
+
+-- last_taken_in --
+-- The number in the registry of the last batch that receive has committed, by the end of each life: asked at each look of a long
+-- run, beside a log of any length.
+SELECT last.batch_no
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT (b.source_to->>'batch_no')::bigint AS batch_no FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
+) last
+WHERE l.instance = :instance AND l.query = 'receive'
+ORDER BY l.life DESC LIMIT 1
+
+-- ended_versions --
+-- The versions of `events` in a range whose receive batch or close is committed.
+SELECT b.delta_version FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version > :after AND b.delta_version <= :upto
+UNION ALL
+SELECT c.delta_version FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :after AND c.delta_version <= :upto
+
+-- begin_close --
+-- Fixes what the control row says.
+INSERT INTO onlyonce_private.closes
+    (lineage, close_no, epoch, kind, run_id, tide, ended, silent_tide, silent_clock, source_tides_after)
+VALUES (:lineage, :close_no, :epoch, :kind, :run_id, :tide, :ended, :silent_tide, :silent_clock, CAST(:source_tides_after AS jsonb))
+
+-- source_tides --
+-- How far each of several sources has come: by the last batch or close that tells it, of which of the two is further in `events`.
+SELECT told.source_tides_after
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    (SELECT b.source_tides_after, b.delta_version FROM onlyonce_private.batches b
+     WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
+    UNION ALL
+    (SELECT c.source_tides_after, c.delta_version FROM onlyonce_private.closes c
+     WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) told
+WHERE l.instance = :instance AND l.query = 'receive' ORDER BY told.delta_version DESC LIMIT 1
+
+-- open_close --
+-- The close that began and did not commit, if any.
+SELECT lineage, close_no, kind, tide, ended, silent_tide, silent_clock FROM onlyonce_private.closes
+WHERE lineage = :lineage AND state = 'begun'
+
+-- last_close --
+-- The number of the last close of a lineage, 0 before the first.
+SELECT coalesce(max(close_no), 0) AS close_no FROM onlyonce_private.closes WHERE lineage = :lineage
+
+-- end_close --
+-- The control row is in `events`.
+UPDATE onlyonce_private.closes
+SET state = 'committed', committed_at = clock_timestamp(), delta_version = :delta_version
+WHERE lineage = :lineage AND close_no = :close_no AND state = 'begun'
+
+-- last_arrival --
+-- When the last committed input of an instance arrived.
+SELECT max(seen_at) AS seen_at FROM onlyonce_private.last_arrivals WHERE instance = :instance
+
+-- oldest_begun --
+-- For how long the oldest batch or backfill has been under way; null when nothing is.
+SELECT extract(epoch FROM clock_timestamp() - min(begun_at))::float8 AS seconds
+FROM (SELECT begun_at FROM onlyonce_private.batches WHERE state = 'begun'
+      UNION ALL SELECT begun_at FROM onlyonce_private.backfills WHERE state = 'begun') under_way

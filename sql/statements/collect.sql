@@ -1,0 +1,250 @@
+-- instances --
+-- All pipelines and bounded runs.
+SELECT instance, pipeline, gc_floor FROM onlyonce_private.pipelines ORDER BY instance
+
+-- lock_floor --
+-- The floor as it is stored. The lock conflicts with the FOR SHARE of a batch that begins: no batch of the instance begins between this look and the new floor.
+SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR NO KEY UPDATE
+
+-- known --
+-- The receive batches that bear on the floor: by bucket, and for those that are begun the least floor they began with.
+SELECT b.bucket, b.state, min(b.begun_with) AS begun_with
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT x.bucket, x.state, x.gc_floor AS begun_with FROM onlyonce_private.batches x
+    WHERE x.lineage = l.lineage AND x.bucket >= :floor
+    UNION ALL
+    SELECT x.bucket, x.state, x.gc_floor FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'begun') b
+WHERE l.instance = :instance AND l.query = 'receive'
+GROUP BY b.bucket, b.state
+
+-- newest --
+-- The bucket of the last arrival. Buckets behind it are of input that a wrong clock has dated, and whose arrival was corrected since.
+SELECT floor(extract(epoch FROM seen_at) / 600)::bigint AS bucket FROM onlyonce_private.last_arrivals WHERE instance = :instance
+
+-- held --
+-- The lowest bucket of landed messages that Pub/Sub may deliver again; NULL when there are none.
+SELECT min(u.bucket) AS bucket
+FROM onlyonce_private.unacknowledged u JOIN onlyonce_private.pipelines p USING (pipeline)
+WHERE p.instance = :instance AND u.lapses_at > clock_timestamp()
+
+-- raise_floor --
+-- It never moves back, whoever else collects.
+UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instance AND gc_floor < :floor
+
+-- buckets_below --
+-- The tables of an instance's buckets below the floor, also one that somebody detached, or was about to.
+SELECT c.relname AS name, b.bucket, coalesce(i.inhdetachpending, false) AS detaching
+FROM pg_class c
+LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+CROSS JOIN LATERAL (SELECT CAST(substring(c.relname FROM '^catalog_[0-9]+_([0-9]+)$') AS bigint) AS bucket) b
+WHERE c.relnamespace = CAST('onlyonce_private' AS regnamespace) AND c.relkind = 'r'
+  AND c.relname ~ ('^' || :parent || '_[0-9]+$') AND b.bucket < :floor
+ORDER BY b.bucket
+
+-- bucket_before --
+-- The bucket of the last batch of a lineage before one.
+SELECT bucket FROM onlyonce_private.batches
+WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
+ORDER BY batch_id DESC LIMIT 1
+
+-- short_wait --
+-- New readers queue behind a DROP that waits for a running one, so it waits shortly (experiments, A10).
+SELECT set_config('lock_timeout', :wait, true)
+
+-- size --
+-- The bytes of a table with its index and what is stored beside it; NULL when it is gone.
+SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
+
+-- crowded --
+-- The buckets in which some lineage and partition has several chunks that are not full, with the newest bucket that is
+-- committed. Below that one a bucket is closed: system time does not move back.
+SELECT c.bucket, n.newest
+FROM onlyonce_private.chunk_list c
+CROSS JOIN (SELECT max(last.bucket) AS newest FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+                SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+                ORDER BY b.bucket DESC LIMIT 1) last
+            WHERE l.instance = :instance AND l.query = 'receive') n
+WHERE c.instance = :instance AND c.bucket >= :floor AND c.id_count <= :half
+GROUP BY c.bucket, n.newest
+HAVING count(*) > count(DISTINCT (c.lineage, c.partitions, c.partition))
+ORDER BY c.bucket
+
+-- parts --
+-- The chunks of a bucket that are not full, of committed batches only: these are never replayed, so nobody asks for less
+-- than all of them.
+SELECT c.lineage, c.partitions, c.partition, c.batch_id, c.id_count AS ids
+FROM onlyonce_private.chunk_list c JOIN onlyonce_private.batches b USING (lineage, batch_id)
+WHERE c.instance = :instance AND c.bucket = :bucket AND c.id_count <= :half AND b.state = 'committed'
+
+-- unlist --
+-- The entries of a bucket that goes whole, in the same transaction.
+DELETE FROM onlyonce_private.chunk_list WHERE instance = :instance AND bucket = :bucket
+
+-- take_parts --
+-- Parts that are to become one chunk: read, locked and deleted at once.
+DELETE FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND partitions = :partitions
+  AND partition = :partition AND batch_id = ANY (:batch_ids)
+RETURNING ids
+
+-- wasteful --
+-- The closed buckets whose tables take much more on disk than their chunks need, with the index to write them anew by.
+SELECT k.bucket, t.relname AS name, x.relname AS by_index, pg_total_relation_size(t.oid) AS held
+FROM (SELECT c.bucket, c.tableoid, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0)) AS needed
+      FROM onlyonce_private.catalog_chunks c WHERE c.instance = :instance AND c.bucket >= :floor
+      GROUP BY c.bucket, c.tableoid) k
+JOIN pg_class t ON t.oid = k.tableoid
+JOIN pg_index i ON i.indrelid = t.oid AND i.indisprimary
+JOIN pg_class x ON x.oid = i.indexrelid
+WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
+  AND k.bucket < (SELECT max(last.bucket) FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+                      SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+                      ORDER BY b.bucket DESC LIMIT 1) last
+                  WHERE l.instance = :instance AND l.query = 'receive')
+ORDER BY k.bucket
+
+-- near_horizon --
+-- What a pipeline's last duplicates were that were caught near the edge of the dedup horizon: its next ones may come after it.
+SELECT l.instance AS pipeline, sum(near.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
+       max(b.committed_at) FILTER (WHERE near.near_horizon > 0) AS last
+FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
+                                     WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon) near
+WHERE l.instance = :instance AND l.query = 'receive' AND b.bucket >= :floor AND b.state = 'committed' AND b.duplicate > 0
+GROUP BY l.instance HAVING sum(near.near_horizon) > 0
+
+-- remove_units --
+-- The units of some batches that were committed long ago. Not those of the last batch of a lineage, which people look at.
+-- The batch takes their number, and the sums that only they have.
+WITH old AS (
+    SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b
+    WHERE b.state = 'committed' AND b.units_removed IS NULL
+      AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
+      AND b.batch_id < (SELECT max(x.batch_id) FROM onlyonce_private.batches x
+                        WHERE x.lineage = b.lineage AND x.state = 'committed')
+    ORDER BY b.committed_at LIMIT :at_once FOR UPDATE SKIP LOCKED),
+gone AS (
+    DELETE FROM onlyonce_private.units u USING old
+    WHERE (u.lineage, u.batch_id) = (old.lineage, old.batch_id)
+    RETURNING u.lineage, u.batch_id, u.near_horizon, u.lookups_spared, u.false_positives),
+summed AS (
+    SELECT old.lineage, old.batch_id, count(gone.lineage)::int AS units, sum(gone.near_horizon)::bigint AS near,
+           sum(gone.lookups_spared)::bigint AS spared, sum(gone.false_positives)::bigint AS false_positives
+    FROM old LEFT JOIN gone USING (lineage, batch_id) GROUP BY 1, 2)
+UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon = summed.near, lookups_spared = summed.spared,
+    false_positives = summed.false_positives
+FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
+RETURNING b.units_removed
+
+-- remove_delivered --
+-- Rows of the outbox that were delivered long ago. Not those that may be at their target twice.
+DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
+    SELECT o.row_no FROM onlyonce_private.outbox o
+    WHERE o.committed_at < clock_timestamp() - make_interval(days => :keep_days) AND o.state = 'delivered'
+      AND NOT o.uncertain AND o.answered_at < clock_timestamp() - make_interval(days => :keep_days)
+    LIMIT :at_once FOR UPDATE SKIP LOCKED))
+
+-- settled --
+-- For each output's lineage the last batch of which it and all before it were committed so long ago: a lineage's batches are
+-- committed in their order.
+SELECT l.instance, l.query, l.lineage, last.batch_id AS upto
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed'
+      AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
+    ORDER BY b.batch_id DESC LIMIT 1) last
+WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
+
+-- committed_cuts --
+-- Of some cuts of an inbox (`batch_no` of its registry) those that an instance has committed, with the files that could not be read. Each of
+-- several sources has a registry with numbers of its own. A new life may pass a cut again, with nothing in it: the first batch is the one that read.
+SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to ? 'batch_no'
+  AND coalesce(b.source_to->>'source', '') = :source
+  AND coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint = ANY (CAST(:numbers AS bigint[]))
+ORDER BY batch_no, l.life, b.batch_id
+
+-- runs --
+-- The instances of some pipelines, and whether all lineages of each have ended.
+SELECT p.instance, p.pipeline, coalesce(bool_and(l.state = 'closed') FILTER (WHERE l.kind = 'stream'), false) AS ended
+FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.lineages l USING (instance)
+WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
+
+-- no_new_run --
+-- Until the transaction ends nobody registers an instance, so none lists the inbox for the first time.
+LOCK TABLE onlyonce_private.pipelines IN SHARE MODE
+
+-- unfolded --
+-- The lives whose first batch after their sums was committed long ago, with the last batch that is in the sums.
+SELECT l.lineage, coalesce(s.upto, -1) AS upto
+FROM onlyonce_private.lineages l LEFT JOIN onlyonce_private.sums s USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT b.state, b.committed_at FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) ORDER BY b.batch_id LIMIT 1) next
+WHERE l.kind = 'stream' AND next.state = 'committed' AND next.committed_at < clock_timestamp() - make_interval(hours => :hours)
+ORDER BY l.lineage
+
+-- fold --
+-- Adds the next batches of a life to its sums, in their order, up to the first that is young, or does not add up: that one stays where an
+-- audit looks. Of two collectors at once the second finds that `upto` has moved, and adds nothing.
+WITH next AS (
+    SELECT b.*, c.conserved AS adds_up
+    FROM (SELECT * FROM onlyonce_private.batches x WHERE x.lineage = :lineage AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b
+    CROSS JOIN LATERAL (
+        SELECT k.conserved FROM onlyonce.conservation k WHERE k.lineage = b.lineage AND k.batch = b.batch_id OFFSET 0) c),
+stop AS (
+    SELECT min(batch_id) AS batch_id FROM next
+    WHERE state <> 'committed' OR adds_up IS NOT TRUE OR committed_at >= clock_timestamp() - make_interval(hours => :hours)),
+good AS (SELECT next.* FROM next, stop WHERE stop.batch_id IS NULL OR next.batch_id < stop.batch_id)
+INSERT INTO onlyonce_private.sums AS known
+    (lineage, upto, batches, read, kept, invalid, remnant, duplicate, in_time, late, rejected, unknown_fields, written_again, declarations)
+SELECT :lineage, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(in_time), sum(late), sum(rejected),
+       sum(unknown_fields), sum(written_again), array_agg(DISTINCT declaration_hash)
+FROM good HAVING count(*) > 0
+ON CONFLICT (lineage) DO UPDATE
+SET upto = excluded.upto, batches = known.batches + excluded.batches,
+    read = coalesce(known.read + excluded.read, known.read, excluded.read),
+    kept = coalesce(known.kept + excluded.kept, known.kept, excluded.kept),
+    invalid = coalesce(known.invalid + excluded.invalid, known.invalid, excluded.invalid),
+    remnant = coalesce(known.remnant + excluded.remnant, known.remnant, excluded.remnant),
+    duplicate = coalesce(known.duplicate + excluded.duplicate, known.duplicate, excluded.duplicate),
+    in_time = coalesce(known.in_time + excluded.in_time, known.in_time, excluded.in_time),
+    late = coalesce(known.late + excluded.late, known.late, excluded.late),
+    rejected = coalesce(known.rejected + excluded.rejected, known.rejected, excluded.rejected),
+    unknown_fields = coalesce(known.unknown_fields + excluded.unknown_fields, known.unknown_fields, excluded.unknown_fields),
+    written_again = coalesce(known.written_again + excluded.written_again, known.written_again, excluded.written_again),
+    declarations = ARRAY(SELECT DISTINCT hash FROM unnest(known.declarations || excluded.declarations) hash)
+WHERE known.upto = :upto
+RETURNING (SELECT count(*) FROM good) AS folded
+
+-- unsettled --
+-- The lives of outputs with batches in their sums whose windows are not known to be final.
+SELECT s.lineage, s.final_upto AS after, s.upto
+FROM onlyonce_private.sums s JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.lineage
+
+-- note_final --
+-- Notes of the next batches of a life that all windows of which they met rows in time are final, up to the first of which one is not.
+WITH next AS (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = :lineage AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once),
+open AS (
+    SELECT w.batch_id FROM next
+    JOIN onlyonce_private.window_counts w ON w.lineage = :lineage AND w.batch_id = next.batch_id
+    JOIN onlyonce_private.lineages l ON l.lineage = w.lineage
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT 1 FROM onlyonce_private.panes p
+                       WHERE p.instance = l.instance AND p.output = w.output AND p.final
+                         AND (p.window_start, p.window_end) = (w.window_start, w.window_end)) AS final OFFSET 0) closed
+    WHERE w.in_time > 0 AND w.window_start IS NOT NULL AND NOT closed.final
+    ORDER BY w.batch_id LIMIT 1),
+found AS (
+    SELECT max(next.batch_id) AS upto FROM next
+    WHERE NOT EXISTS (SELECT 1 FROM open WHERE open.batch_id <= next.batch_id))
+UPDATE onlyonce_private.sums SET final_upto = found.upto
+FROM found WHERE lineage = :lineage AND final_upto = :after AND found.upto IS NOT NULL
+RETURNING final_upto

@@ -1,0 +1,184 @@
+-- queries --
+-- The lives that are not closed, with their last batches, and whether a driver of one has a session here.
+SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, l.state, l.checkpoint_id, e.epoch, b.begun, b.committed,
+       onlyonce_private.at_work(l.lineage_no, NULL) AS at_work
+FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.epochs e USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT (SELECT max(x.batch_id) FROM onlyonce_private.batches x WHERE x.lineage = l.lineage) AS begun,
+           (SELECT x.batch_id FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
+            ORDER BY x.batch_id DESC LIMIT 1) AS committed) b
+WHERE l.state <> 'closed' AND l.kind = 'stream' ORDER BY l.instance, l.query = 'receive' DESC, l.query
+
+-- begun_batches --
+-- Batches that began and did not commit, their units, and how long nothing of them has been heard of.
+SELECT b.lineage, b.batch_id, b.run_id, b.begun_at, b.declaration_hash, u.units, u.dead, u.epochs,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, b.begun_at, u.last))::float AS quiet_seconds
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+LEFT JOIN onlyonce_private.epochs e USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS units, count(*) FILTER (WHERE x.epoch < e.epoch OR NOT onlyonce_private.at_work(l.lineage_no, x.epoch)) AS dead,
+           string_agg(DISTINCT x.epoch::text, ', ') AS epochs, max(x.committed_at) AS last
+    FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u
+WHERE b.state = 'begun' ORDER BY b.lineage, b.batch_id
+
+-- begun_closes --
+-- Closes of the input that began and are not in the log as done.
+SELECT c.lineage, c.close_no, c.kind, c.run_id, c.begun_at,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, c.begun_at))::float AS quiet_seconds
+FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+WHERE c.state = 'begun' AND l.state <> 'closed' ORDER BY c.lineage
+
+-- begun_backfills --
+-- Backfills that began and did not commit, and whether their driver has a session here.
+SELECT p.pipeline, f.instance, f.output, f.lineage, f.run_id, f.begun_at, f.asked_by, f.window_from, f.window_to,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, f.begun_at))::float AS quiet_seconds,
+       onlyonce_private.at_work(l.lineage_no, f.epoch) AS at_work
+FROM onlyonce_private.backfills f JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p ON p.instance = f.instance
+WHERE f.state = 'begun' ORDER BY f.begun_at
+
+-- begun_releases --
+-- Releases that took their rows and have put no file into the inbox.
+SELECT r.instance, r.release_no, r.kind, r.run_id, r.begun_at,
+       extract(epoch FROM clock_timestamp() - r.begun_at)::float AS quiet_seconds
+FROM onlyonce_private.releases r WHERE r.state = 'begun' ORDER BY r.release_no
+
+-- lost_long_runs --
+-- Long runs whose heartbeat has stopped without notice. Nobody has started them again, or asked them to stop.
+SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
+       extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
+FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
+
+-- outputs_down --
+-- Outputs of living long runs that stand still beside the others, each with its error.
+SELECT r.pipeline, r.instance, d.key AS output, d.value AS why
+FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.failed_outputs) d
+WHERE r.state IN ('running', 'stopping') ORDER BY r.instance, d.key
+
+-- waiting_files --
+-- Files of committed batches without their final names, by output, and how long the first of them waits.
+SELECT p.pipeline, f.instance, f.output, count(*) AS files, min(f.place) AS place,
+       extract(epoch FROM clock_timestamp() - min(coalesce(b.committed_at, k.committed_at, f.recorded_at)))::float AS waiting_seconds
+FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (f.lineage, f.batch_id)
+LEFT JOIN onlyonce_private.backfills k ON (k.lineage, k.batch_id) = (f.lineage, f.batch_id)
+WHERE f.pane IS NOT NULL AND f.finalized_at IS NULL GROUP BY 1, 2, 3 ORDER BY 2, 3
+
+-- given_up_rows --
+-- Dead letters and rejected rows of the outbox, by output, with the last answer to one of them.
+SELECT p.pipeline, g.*, last.answer
+FROM (SELECT instance, output, state, count(*) AS rows, count(*) FILTER (WHERE unanswered > 0) AS unanswered
+      FROM onlyonce_private.outbox WHERE state IN ('dead', 'invalid') GROUP BY 1, 2, 3) g
+JOIN onlyonce_private.pipelines p USING (instance)
+CROSS JOIN LATERAL (
+    SELECT x.answer FROM onlyonce_private.outbox x
+    WHERE (x.instance, x.output, x.state) = (g.instance, g.output, g.state) AND x.state IN ('dead', 'invalid')
+    ORDER BY x.answered_at DESC, x.row_no DESC LIMIT 1) last
+ORDER BY g.instance, g.output, g.state
+
+-- undelivered_rows --
+-- Rows of the outbox that are to be sent, how long nobody has tried though an attempt was due, and whether a deliverer
+-- holds its lock. Rows of a bounded run are none: they wait until somebody names it.
+SELECT p.pipeline, o.instance, o.output, count(*) AS rows,
+       extract(epoch FROM clock_timestamp() - greatest(min(o.committed_at), max(o.begun_at), max(o.answered_at), max(o.due_at)))::float
+           AS quiet_seconds,
+       EXISTS (SELECT 1 FROM onlyonce_private.locks l
+               WHERE l.name = 'deliverer/' || o.instance || '/' || o.output || '/deliver' AND onlyonce_private.lives(l.pid, l.began_at)) AS at_work
+FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
+WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY 1, 2, 3 ORDER BY 2, 3
+
+-- open_subscriptions --
+-- Subscriptions with landed messages that are not known to be acknowledged, and how long the first of them is landed.
+SELECT s.pipeline, s.subscription, s.unacknowledged AS messages, s.lapses_at,
+       extract(epoch FROM clock_timestamp() - s.oldest_landed_at)::float AS held_seconds
+FROM onlyonce.subscriptions s WHERE s.unacknowledged > 0 ORDER BY s.subscription
+
+-- orphan_units --
+-- Units of which no batch and no backfill is in the log.
+SELECT u.lineage, u.batch_id, u.units, u.first
+FROM (SELECT lineage, batch_id, count(*) AS units, min(unique_id) AS first FROM onlyonce_private.units
+      WHERE authority = 'platform' GROUP BY 1, 2 OFFSET 0) u
+CROSS JOIN LATERAL (
+    SELECT EXISTS (SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (u.lineage, u.batch_id))
+        OR EXISTS (SELECT 1 FROM onlyonce_private.backfills f WHERE (f.lineage, f.batch_id) = (u.lineage, u.batch_id)) AS known OFFSET 0) log
+WHERE NOT log.known ORDER BY 1, 2
+
+-- uneven_buckets --
+-- The live buckets in which a lineage has more or fewer ids in the catalog than its batches have kept. Ids that were
+-- added after a switch of mode are fewer than the records.
+WITH said AS (
+    SELECT l.instance, b.lineage, b.bucket, bool_or(b.mode = 'at_least_once') AS plain,
+           -- Ids that were forgotten with their records are in no chunk.
+           sum(CASE WHEN b.state = 'committed' THEN b.kept - coalesce((
+               SELECT sum(r.rows) FROM onlyonce_private.removed_rows r JOIN onlyonce_private.erasures e USING (instance, removal_no)
+               WHERE e.ids_too AND (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0) ELSE (
+               SELECT sum(u.kept) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) END) AS ids
+    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT * FROM onlyonce_private.batches x
+        WHERE x.lineage = l.lineage AND x.bucket >= p.gc_floor AND x.bucket <= 9223372036854775807 OFFSET 0) b
+    WHERE l.query = 'receive' AND b.bucket >= b.gc_floor
+      AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
+    GROUP BY 1, 2, 3),
+there AS (
+    -- A chunk that is not listed is asked by nobody.
+    SELECT c.instance, c.lineage, c.bucket, sum(c.id_count) FILTER (WHERE EXISTS (
+               SELECT 1 FROM onlyonce_private.chunk_list x
+               WHERE (x.instance, x.bucket, x.lineage, x.batch_id, x.partition) = (c.instance, c.bucket, c.lineage, c.batch_id, c.partition)
+                 AND x.id_count = c.id_count)) AS ids,
+           sum(c.id_count) FILTER (WHERE NOT EXISTS (
+               SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (c.lineage, c.batch_id))) AS unknown
+    FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE c.bucket >= p.gc_floor GROUP BY 1, 2, 3),
+both_sides AS (
+    SELECT instance, lineage, bucket, coalesce(said.plain, false) AS plain, coalesce(said.ids, 0)::bigint AS said,
+           coalesce(there.ids, 0)::bigint AS there, coalesce(there.unknown, 0)::bigint AS unknown
+    FROM said FULL JOIN there USING (instance, lineage, bucket))
+SELECT instance, lineage, bucket, said, there, unknown FROM both_sides
+WHERE unknown > 0 OR there > said OR (there < said AND (NOT plain OR there = 0)) ORDER BY 1, 2, 3
+
+-- live_chunks --
+-- The chunks of live buckets that hold ids, whose filters are looked at.
+SELECT c.instance, c.bucket, c.lineage, c.batch_id, c.partition, c.id_count
+FROM onlyonce_private.chunk_list c JOIN onlyonce_private.pipelines p USING (instance)
+WHERE c.bucket >= p.gc_floor AND c.id_count > 0 ORDER BY 1, 2, 3, 4, 5
+
+-- read_from_events --
+-- The highest version of `events` that the log vouches for, by instance.
+SELECT l.instance, max(v.delta_version) AS version
+FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+    SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+    UNION ALL SELECT max(c.delta_version) FROM onlyonce_private.closes c WHERE c.lineage = l.lineage AND c.state = 'committed') v
+WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORDER BY 1
+
+-- kept_in_bucket --
+-- The committed batches of a lineage whose ids are in a bucket of the catalog.
+-- What was erased is not in `events`, and can't be read from there.
+SELECT b.lineage, b.batch_id, b.bucket, b.partitions, b.kept - coalesce((
+    SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
+FROM onlyonce_private.batches b
+WHERE b.lineage = :lineage AND b.bucket = :bucket AND b.state = 'committed' AND b.kept > 0
+  AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
+ORDER BY b.batch_id
+
+-- take_chunks --
+-- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction. Entries whose chunks were lost
+-- go as well.
+WITH unlisted AS (
+    DELETE FROM onlyonce_private.chunk_list
+    WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids))
+DELETE FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids)
+
+-- ahead --
+-- Instances whose last input was registered by a clock more than five minutes ahead of this one.
+SELECT p.pipeline, a.instance, a.seen_at AS reached, extract(epoch FROM a.seen_at - clock_timestamp())::float AS ahead_seconds
+FROM onlyonce_private.last_arrivals a JOIN onlyonce_private.pipelines p USING (instance)
+WHERE a.seen_at > clock_timestamp() + interval '5 minutes' ORDER BY 2
+
+-- note_look --
+-- What was found, in the place of what the look before has found.
+INSERT INTO onlyonce_private.looks (found) VALUES (cast(:found AS jsonb))
+ON CONFLICT (last) DO UPDATE SET looked_at = clock_timestamp(), found = excluded.found

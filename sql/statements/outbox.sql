@@ -1,0 +1,106 @@
+-- waits --
+-- Whether an output has rows that are to be sent.
+SELECT EXISTS (SELECT 1 FROM onlyonce_private.outbox
+               WHERE instance = :instance AND output = :output AND state IN ('waiting', 'sending')) AS waits
+
+-- recover --
+-- Attempts of deliverers that ended: sent or not, nobody knows. They are due again.
+UPDATE onlyonce_private.outbox
+SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = NULL,
+    answer = 'the deliverer ended before an answer', answered_at = clock_timestamp(), unanswered = unanswered + 1,
+    uncertain = uncertain OR coalesce(first_unanswered_at < clock_timestamp() - make_interval(secs => :remembers), false),
+    first_unanswered_at = coalesce(first_unanswered_at, begun_at)
+WHERE instance = :instance AND output = :output AND state = 'sending'
+
+-- next_rows --
+-- The next rows of an output, as many as fit into so many bytes, and one at least. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
+-- Thousands of rows come into a table whose statistics are old, so no part of this joins what was read with itself, and the first row of a
+-- key is asked for by an order that only the index by key has.
+WITH near AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT first.*, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM (
+            SELECT row_no, unit, seq, life, key, payload, attempts, unanswered, due_at FROM onlyonce_private.outbox
+            WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
+            ORDER BY row_no LIMIT :most) first) s
+    WHERE s.before < :bytes),
+blocked AS MATERIALIZED (
+    SELECT k.key FROM (SELECT DISTINCT key FROM near WHERE :ordered AND key IS NOT NULL) k CROSS JOIN LATERAL (
+        SELECT h.row_no, h.due_at FROM onlyonce_private.outbox h
+        WHERE h.instance = :instance AND h.output = :output AND h.key >= k.key AND h.key <= k.key
+          AND h.state IN ('waiting', 'sending') AND h.key IS NOT NULL
+        ORDER BY h.key, h.row_no LIMIT 1) head
+    WHERE head.row_no <= :after OR head.due_at > clock_timestamp()),
+judged AS (
+    SELECT near.*, coalesce(due_at <= clock_timestamp(), true) AND coalesce(key NOT IN (SELECT key FROM blocked), true) AS may
+    FROM near)
+SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
+       CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id, attempts, unanswered, may
+FROM judged ORDER BY row_no
+
+-- begin --
+-- An attempt, written before it is made. Once more after a lost COMMIT it finds what it did. The state is asked in a way that no index of what is
+-- open has: each row is found by its number, however many are open.
+UPDATE onlyonce_private.outbox o SET state = 'sending', attempts = a.attempts + 1, begun_at = clock_timestamp()
+FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[])) AS a (row_no, attempts)
+WHERE o.row_no = a.row_no
+  AND a.attempts = CASE o.state WHEN 'waiting' THEN o.attempts WHEN 'sending' THEN o.attempts - 1 END
+RETURNING o.row_no
+
+-- record --
+-- The answers to attempts, in one statement. Uncertain is a row that may be there twice: an answer was lost, and it was
+-- sent again when the target may have forgotten the first time. Rows of one request are due again at one moment, so that
+-- they can be one request again.
+UPDATE onlyonce_private.outbox o
+SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
+    attempts = o.attempts - CASE WHEN a.held THEN 1 ELSE 0 END,
+    unanswered = o.unanswered + CASE WHEN a.lost THEN 1 ELSE 0 END,
+    uncertain = o.uncertain OR (a.may_be_there AND coalesce(
+        o.first_unanswered_at < clock_timestamp() - make_interval(secs => :remembers), false)),
+    first_unanswered_at = coalesce(o.first_unanswered_at, CASE WHEN a.lost THEN o.begun_at END),
+    due_at = CASE WHEN a.state = 'waiting' THEN statement_timestamp() + make_interval(secs => a.pause) END
+FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[]), CAST(:states AS text[]), CAST(:answers AS text[]),
+            CAST(:held AS boolean[]), CAST(:lost AS boolean[]), CAST(:may_be_there AS boolean[]),
+            CAST(:pauses AS float8[])) AS a (row_no, attempts, state, answer, held, lost, may_be_there, pause)
+WHERE o.row_no = a.row_no AND a.attempts = CASE o.state WHEN 'sending' THEN o.attempts END
+
+-- next_due --
+-- In how many seconds the next attempt is due that waits for its time.
+SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 AS seconds FROM onlyonce_private.outbox
+WHERE instance = :instance AND output = :output AND state = 'waiting' AND attempts > 0
+
+-- retry_dead --
+-- Dead letters and rejected rows wait again, in their old places.
+UPDATE onlyonce_private.outbox SET state = 'waiting', attempts = 0, due_at = NULL
+WHERE instance = :instance AND output = ANY (:outputs) AND state IN ('dead', 'invalid')
+
+-- left_over --
+-- What an instance has not delivered, by output and state; also what is held for a backfill.
+SELECT output, state, count(*) AS rows, min(committed_at) AS since, min(due_at) AS next_attempt
+FROM onlyonce_private.outbox
+WHERE instance = :instance AND (state IN ('waiting', 'sending') OR state IN ('dead', 'invalid') OR state = 'held')
+GROUP BY output, state ORDER BY output, state
+
+-- given_up --
+-- The first dead letters and rejected rows of an instance.
+SELECT output, unit, seq, key, state, attempts, unanswered, answer, answered_at FROM onlyonce_private.outbox
+WHERE instance = :instance AND state IN ('dead', 'invalid') ORDER BY row_no LIMIT :n
+
+-- uncertain --
+-- The units of an instance with rows that their target may have twice.
+SELECT output, unit, count(*) AS rows FROM onlyonce_private.outbox
+WHERE instance = :instance AND uncertain GROUP BY output, unit ORDER BY output, unit
+
+-- origin --
+-- What the rows of a lineage begin with: its id that no other has, on any platform; and those of a backfill are held.
+SELECT CAST(checkpoint_id AS text) AS life, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
+FROM onlyonce_private.lineages WHERE lineage = :lineage
+
+-- let_wait --
+-- A backfill ends: its rows are to be sent, from now on.
+UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_timestamp()
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/' || :batch_id || '/')
+
+-- throw_away --
+-- What ended attempts at a backfill have left, whatever output it was for. None of it was ever sent.
+DELETE FROM onlyonce_private.outbox
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/')

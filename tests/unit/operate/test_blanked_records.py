@@ -1,0 +1,48 @@
+"""An erasure blanks records of CSV in place: all others stay the records that they were."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from onlyonce.model.operate import erasing
+from onlyonce.operate.erase import input_files
+from tests.support import csv_oracle
+
+MOST = 30
+STRAY = b'1,"a\nx"y\nb",2\n'
+"""Without the quote of its second line, the quote of the first would be closed by the third."""
+
+
+@given(csv_oracle.contents, st.sets(st.integers(0, 10)))
+@example(STRAY, {1})
+@example(b'1,"a\n2,"secret"\n3,b",x\n', {1})
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen: set[int]) -> None:
+    """Each has its place, and the blanked ones are one record each, of spaces and quotes."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    before = csv_oracle.records(content, MOST)
+    blanked = [one for number, one in enumerate(before) if number in chosen]
+
+    input_files.blank(input_files.Lines(path, [(at, at + len(record)) for at, record in blanked], with_quotes=True))
+
+    after = csv_oracle.records(path.read_bytes(), MOST)
+    assert [at for at, _ in after] == [at for at, _ in before]
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        assert set(new[1]) <= set(b' "') if number in chosen else new == old
+
+
+def test_values_of_a_record_over_several_lines_are_found() -> None:
+    """The record is meant as a whole, and so is one whose value has a line feed; a line within another record is none."""
+    first, second, third = b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2'
+    content = first + b"\r\n" + second + b"\n" + third + b"\n"
+    for where, meant in (("id = 7", [first]), ("id = 8", [second]), ("user = 'u1'", [first, second]), ("note = 'a\nb'", [third])):
+        condition = erasing.read(where, {"id": "bigint", "note": "string", "user": "string"})
+
+        places = input_files.places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)
+
+        assert [content[begin:end] for begin, end in places] == meant

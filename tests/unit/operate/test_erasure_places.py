@@ -1,0 +1,43 @@
+"""The table of places of a value is complete: each is planted by a test, and each source, sink, log and sentence of a receipt is a place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import get_args
+
+from onlyonce.declare.pipeline import Sink
+from onlyonce.declare.sources.sources import Source
+from onlyonce.operate.erase import leftovers, unsearched
+from onlyonce.settings import ROOT
+from tests.support.erasure_places import PLACES, by_path
+
+
+def planted() -> Iterator[str]:
+    """Yield each place that a test is marked with. The modules are read and not imported, since many of them import Spark."""
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        if re.search("^@plants", source := file.read_text(), re.MULTILINE):
+            marks = [mark for test in ast.parse(source).body if isinstance(test, ast.FunctionDef) for mark in test.decorator_list]
+            for mark in marks:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "plants":
+                    yield from by_path() if ast.unparse(mark.args[0]) == "*PLACES" else map(ast.literal_eval, mark.args)
+
+
+def test_each_place_is_planted_by_a_test() -> None:
+    """And no test plants in a place that the table does not have."""
+    assert {*planted()} == PLACES.keys()
+
+
+def test_each_source_sink_and_log_is_a_place() -> None:
+    """A new kind of source or sink has no place in the table until a test plants a value there."""
+    assert {kind for place in PLACES.values() for kind in place.of} == {*get_args(Source), *get_args(Sink)}
+    assert {"logs", "airflow"} == {*leftovers.LOGS}
+    assert {"run log", "log of Airflow"} <= PLACES.keys()
+
+
+def test_a_receipt_says_why_a_place_can_not_be_searched() -> None:
+    """One line for each place that any installation may have."""
+    lines = [one.line() for one in unsearched.UNKNOWN]
+    assert all(re.fullmatch(r"[^\n]+: not searched: onlyonce [^;\n]+; [^\n]+", line) for line in lines)
+    assert all(any(what in line for line in lines) for what in ("backups", "PostgreSQL", "xcom", "rendered_task_instance_fields", "copies"))
