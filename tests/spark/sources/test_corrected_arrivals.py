@@ -45,12 +45,16 @@ SOURCES = {"topic": (test_kafka.SHOP, of_topic, True), "table": (test_delta_sour
 def test_arrival_that_was_ahead_is_corrected(
     kind: str, new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    """In a topic, and in a Delta table."""
+    declared, of, by_id = SOURCES[kind]
+    platform = new_platform(declared)
+    assert_corrected(platform, of(platform, request, monkeypatch), monkeypatch, by_id=by_id)
+
+
+def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPatch, *, by_id: bool) -> None:
     """The registry keeps the wrong time. After the repair a batch arrives now, and one that was registered before it, too."""
     from onlyonce.receive import receive
 
-    declared, of, by_id = SOURCES[kind]
-    platform = new_platform(declared)
-    put = of(platform, request, monkeypatch)
     monkeypatch.setattr(receive, "datetime", Clock)
     monkeypatch.setattr(driver_clock, "MOST_SECONDS", 1e9)
     real = datetime.now(UTC)
