@@ -32,11 +32,10 @@ from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import owner
 from onlyonce.sinks.iceberg import catalogs
 from onlyonce.sinks.iceberg.catalogs import answering
+from onlyonce.storage.own_tables import BETWEEN
 
 PREFIX = "onlyonce."
 BRANCH = "main"
-BETWEEN = 200
-"""How often a commit is tried while others come between. The files of its rows are there already. See `own_tables.BETWEEN`."""
 WAIT = tenacity.wait_random_exponential(multiplier=0.1, max=5)
 
 
