@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ from tests.support.shared_server import SharedServer
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+
+# Images of containers often set this variable, and uv compiles no package: then each of the tests' processes compiles pandas, Spark and Airflow again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 FIRST = ("tests/airflow/", "tests/containers/", "tests/contract/")
 """They wait for processes and servers more than they compute; Airflow's take longest."""
