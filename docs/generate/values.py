@@ -24,20 +24,30 @@ the column and the value. The table uses no clock, no locale and no time zone da
 """
 COLUMNS = """## Columns
 
-Of Parquet, Avro, Protobuf, tables and custom readers a declared type takes these types of columns, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid.
+Of Parquet, Avro, Protobuf, tables and custom readers a declared type takes these types of columns, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
+also if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
 
 | declared | takes |
 |---|---|
 | `tinyint` to `bigint` | integers |
 | `float`, `double` | integers, floats, doubles |
 | `decimal(p,s)` | integers, decimals |
-| `string`, `binary`, `boolean`, `date` | the same type |
-| `timestamp` | times of any unit, with or without a zone; without one it is UTC |
+| `string`, `binary`, `boolean` | the same type |
+| `date` | dates, also those stored as milliseconds |
+| each | a column without a type, which has nothing but nulls |
+| `timestamp` | times of any unit, with or without a zone; without one it is UTC. A date, a time of day and a duration are no times |
 | `timestamp_ntz` | times of any unit without a zone |
 | `array`, `map`, `struct` | the same, part by part; a missing field of a struct is null, and another one counts as unknown |
 
-A value that its declared type can't hold makes its record invalid, and the reason names the column and the value: an integer or a decimal out of range, digits behind the point that a decimal has not, an integer beyond 2^24 as `float` or 2^53 as `double`,
-a double that is infinite as a `float`, a year outside 1 to 9999, a string that is not UTF-8 or has the NUL character. A double is the nearest `float`; NaN and infinity stay what they are. Nanoseconds are cut to microseconds towards the past.
+Null is a value of every type. A value that its declared type can't hold, also within an array, a map or a struct, makes its record invalid, and the reason names the column and the value:
+
+- an integer or a decimal out of range, or with digits behind the point that the declared type has not. The value counts, so zeros at the end of a decimal do not,
+- an integer beyond 2^24 in size as `float`, or beyond 2^53 as `double`,
+- a finite double whose nearest `float` is infinite. Other doubles become the nearest `float`; NaN and infinity stay what they are,
+- a year outside 1 to 9999, in UTC. Times are cut to microseconds, and dates stored as milliseconds to days, towards the past,
+- a string, also a key of a map, that is not UTF-8 or has the NUL character.
+
+A key that is twice in a map is kept twice. A field of a struct that is not declared is not looked at; it counts as unknown.
 """
 IDS = """## The strings of a record's id
 

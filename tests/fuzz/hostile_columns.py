@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tests.fuzz import reference_columns
-from tests.fuzz.reference_columns import DAY, KEPT, YEAR_1, YEAR_10000
+from tests.fuzz.reference_columns import (
+    DAY_US,
+    FIRST_DAY,
+    INVALID,
+    KEPT,
+    LAST_DAY,
+    MICROSECONDS,
+    REFUSED,
+    UNITS_PER_SECOND,
+)
 
 ROWS = 20
 DECLARED = {
@@ -22,8 +31,8 @@ DECLARED = {
 }  # fmt: skip
 """The declared types as the reference reader has them, and as people write them."""
 EDGES = [sign * (1 << power) + by for power in (7, 8, 15, 16, 24, 31, 32, 53, 63) for sign in (1, -1) for by in (-1, 0, 1)] + [0, 1, -1, 999, 1000, 9999]
-DAYS = [0, -1, YEAR_1, YEAR_1 - 1, YEAR_10000 - 1, YEAR_10000]
-TIMES = [at for day in (YEAR_1, YEAR_10000) for at in (day * DAY - 1, day * DAY)] + [0, -1, 1_999]
+DAYS = [0, -1, FIRST_DAY, FIRST_DAY - 1, LAST_DAY, LAST_DAY + 1]
+TIMES = [at for day in (FIRST_DAY, LAST_DAY + 1) for at in (day * DAY_US - 1, day * DAY_US)] + [0, -1, 1_999]
 DECIMALS = [Decimal(one) for one in ("0", "-0.10", "999.90", "-999.90", "1000.00", "1.25", "99999999.99")]
 FLOATS = [0.5, -0.0, 1e300, -1e300, 3.5e38, 16777217.0, float("inf"), float("-inf"), float("nan")]
 
@@ -43,8 +52,7 @@ def _integers(bits: int, *, signed: bool = True) -> Kind:
 
 
 def _times(unit: str, zone: str | None) -> Kind:
-    times, divided = reference_columns.UNITS[unit]
-    counts = {count // times * divided + by for count in TIMES for by in (0, 1, -1)}
+    counts = {count * UNITS_PER_SECOND[unit] // MICROSECONDS + by for count in TIMES for by in (0, 1, -1)}
     return Kind(f"{'zoned' if zone else 'time'} {unit}", pa.timestamp(unit, zone), sorted(one for one in counts if abs(one) < 1 << 63))
 
 
@@ -52,16 +60,16 @@ def _kinds() -> dict[str, Kind]:
     numbers = [_integers(bits, signed=signed) for bits in (8, 16, 32, 64) for signed in (True, False)]
     others = [
         Kind("float", pa.float32(), [0.5, -0.0, 3.0, float("inf"), float("-inf")]), Kind("float", pa.float64(), FLOATS),
-        Kind("decimal", pa.decimal128(10, 2), DECIMALS), Kind("string", pa.string(), ["", "é", b"\xff"]), Kind("string", pa.large_string(), ["", "é"]),
-        Kind("string", pa.dictionary(pa.int32(), pa.string()), ["", "é"]), Kind("binary", pa.binary(), [b"", b"\xff"]), Kind("binary", pa.large_binary(), [b"", b"\xff"]),
+        Kind("decimal", pa.decimal128(10, 2), DECIMALS), Kind("string", pa.string(), ["", "é", "a\0", b"\xff"]), Kind("string", pa.large_string(), ["", "é", "\0"]),
+        Kind("string", pa.dictionary(pa.int32(), pa.string()), ["", "é", "\0"]), Kind("binary", pa.binary(), [b"", b"\xff"]), Kind("binary", pa.large_binary(), [b"", b"\xff"]),
         Kind("binary", pa.binary(2), [b"\0\xff"]), Kind("boolean", pa.bool_(), [True, False]), Kind("date", pa.date32(), DAYS),
         Kind("date ms", pa.date64(), [day * 86_400_000 for day in DAYS]), Kind("null", pa.null(), []), Kind("clock", pa.time64("us"), [1]), Kind("duration", pa.duration("us"), [1]),
     ]  # fmt: skip
-    times = [_times(unit, zone) for unit in reference_columns.UNITS for zone in (None, "UTC", "+05:30")]
+    times = [_times(unit, zone) for unit in UNITS_PER_SECOND for zone in (None, "UTC", "+05:30")]
     longs, names = [7, -1, 1 << 31, (1 << 31) - 1, None], pa.string()
     within = [
         Kind(("list", "integer"), pa.list_(pa.int64()), [[], *([one] for one in longs)]), Kind(("list", "integer"), pa.large_list(pa.int64()), [[7, 1 << 31]]),
-        Kind(("map", "integer"), pa.map_(names, pa.int64()), [[], *([("a", one)] for one in longs)]), Kind(("struct", "integer"), pa.struct([("a", pa.int64())]), [{"a": one} for one in longs]),
+        Kind(("map", "integer"), pa.map_(names, pa.int64()), [[], [("a", 1), ("a", 2)], [("a\0", 1)], *([("a", one)] for one in longs)]), Kind(("struct", "integer"), pa.struct([("a", pa.int64())]), [{"a": one} for one in longs]),
         Kind(("list", "string"), pa.list_(names), [["7"]]), Kind(("map", "string"), pa.map_(names, names), [[("a", "7")]]), Kind(("struct", "string"), pa.struct([("a", names)]), [{"a": "7"}]),
     ]  # fmt: skip
     return {str(one.arrow): one for one in [*numbers, *others, *times, *within]}
@@ -118,7 +126,7 @@ def column(seed: int) -> Column:
 def wanted(one: Column) -> list[Any] | None:
     """Return what the reference reader has of each value: (KEPT, the value) or (INVALID, None); None of a column whose file is refused."""
     found = [reference_columns.read(one.declared, KINDS[one.name].there, value) for value in one.values]
-    return None if any(fate == reference_columns.REFUSED for fate, _ in found) else found
+    return None if any(fate == REFUSED for fate, _ in found) else found
 
 
 def ours(one: Column) -> list[Any] | None:
@@ -135,4 +143,4 @@ def ours(one: Column) -> list[Any] | None:
     values, reasons = rows.column("value"), rows.column("oo_refused").to_pylist()
     if pa.types.is_temporal(values.type):
         values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
-    return [(reference_columns.INVALID, None) if reason else (KEPT, value) for reason, value in zip(reasons, values.to_pylist(), strict=True)]
+    return [(INVALID, None) if reason else (KEPT, value) for reason, value in zip(reasons, values.to_pylist(), strict=True)]

@@ -262,25 +262,24 @@ def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     return wanted
 
 
-def _unheld(array: pa.Array, fitted: pa.Array, within: bool = False) -> str | None:
+def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
     """Return why a value is not the one that was there, or is in the domain of no sink; Arrow's cast accepts it."""
     kind = fitted.type
     if types.is_null(array.type):
         return None
     if _is_list(kind) or types.is_map(kind):
-        return _unheld(_elements(array), _elements(fitted), True)
+        return _unheld(_elements(array), _elements(fitted))
     if types.is_struct(kind):
         there = dict(zip((field.name for field in array.type), array.flatten(), strict=True)) if types.is_struct(array.type) else {}
         parts = zip((field.name for field in kind), fitted.flatten(), strict=True)
-        return next((why for name, part in parts if name in there and (why := _unheld(there[name], part, True))), None)
+        return next((why for name, part in parts if name in there and (why := _unheld(there[name], part))), None)
     if types.is_float32(kind) and types.is_float64(array.type):
         return "it is out of range" if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(fitted))).as_py() else None
     if types.is_date(kind) or types.is_timestamp(kind):
         first, last = YEARS["day" if types.is_date(kind) else "us"]
         ends = pc.min_max(fitted.cast(pa.int32() if types.is_date(kind) else pa.int64()))
         return "its year is not in 1 to 9999" if len(fitted) > fitted.null_count and (ends["min"].as_py() < first or ends["max"].as_py() > last) else None
-    # Of whole columns `parse_columns` asks.
-    return NUL if within and types.is_string(kind) and pc.any(pc.match_substring(fitted, "\0")).as_py() else None
+    return NUL if types.is_string(kind) and pc.any(pc.match_substring(fitted, "\0")).as_py() else None
 
 
 def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:

@@ -112,10 +112,7 @@ def _asked(pipeline: Pipeline) -> _Asked:
 def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     asked = replace(asked, carried=tuple(name for name in CARRIED if name in lines.columns))
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
-    if asked.in_columns:
-        flat = parse_columns.columns(lines.select("*", bound), asked.columns)
-    else:
-        flat = _of_lines(lines, asked, bound)
+    flat = lines.select("*", bound) if asked.in_columns else _of_lines(lines, asked, bound)
     return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked))
 
 
