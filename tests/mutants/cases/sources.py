@@ -572,6 +572,13 @@ MUTANTS = (
         tests=("tests/unit/sources/test_typed_values.py::test_avro_of_a_usual_kind_is_read[int or string]",),
     ),
     Mutant(
+        "values-8-nul-in-columns",
+        "a string of a column may have the NUL character, which PostgreSQL can't store",
+        "onlyonce/sources/parse/coercion.py",
+        Replace("_unheld", 'pc.any(pc.match_substring(fitted, "\0")).as_py()', "False"),
+        tests=("tests/fuzz/test_fuzz.py::test_hostile_columns_are_read_as_the_page_says",),
+    ),
+    Mutant(
         "values-10-neighbours-of-a-list",
         "a value within a list that its type can't hold makes the records before it invalid",
         "onlyonce/sources/parse/coercion.py",
