@@ -453,6 +453,13 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "outputs-17-rows-that-were-received",
+        "an Iceberg unit is compared with the rows that tasks received, and not with those of the files",
+        "onlyonce/sinks/iceberg/data_files.py",
+        Replace("written", "replace(content, rows=sum((file.record_count for file in files)))", "content"),
+        tests=("tests/contract/sinks/test_iceberg_sink.py::test_rows_of_files_that_differ_from_the_unit_are_not_committed",),
+    ),
+    Mutant(
         "outputs-17-upsert-unsettled",
         "an upsert reads its rows anew for each of its jobs, and none is compared",
         "onlyonce/sinks/delta/sink_delta.py",
