@@ -202,10 +202,10 @@ MUTANTS = (
     ),
     Mutant(
         "outputs-9-encoding-of-the-database",
-        "COPY reads Arrow's strings in the encoding of the session, which is the database's",
-        "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("", "\"COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')\"", '"COPY {table} ({columns}) FROM STDIN (FORMAT csv)"'),
-        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8",),
+        "a session has the encoding of its database, and not that of the strings that it is given",
+        "onlyonce/database/connect.py",
+        Replace("_postgres_engine", "'UTF8'", "'auto'"),
+        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8", TEAM + "test_names_of_columns_arrive_in_a_database_that_is_not_utf8"),
     ),
     Mutant(
         "outputs-10-staged-with-every-constraint",
