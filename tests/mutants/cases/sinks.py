@@ -204,7 +204,7 @@ MUTANTS = (
         "outputs-9-encoding-of-the-database",
         "a session has the encoding of its database, and not that of the strings that it is given",
         "onlyonce/database/connect.py",
-        Replace("_postgres_engine", "'UTF8'", "'auto'"),
+        Replace("_postgres_engine", "'UTF8'", "'LATIN1'"),
         tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8", TEAM + "test_names_of_columns_arrive_in_a_database_that_is_not_utf8"),
     ),
     Mutant(
