@@ -99,6 +99,8 @@ def _new_engine(database: Database) -> Engine:
 def _postgres_engine(database: Database) -> Engine:
     arguments = {
         "application_name": database.name[:NAME],
+        # The default is the encoding of the database, in which psycopg2 misreads names of columns, and COPY the strings of Arrow.
+        "client_encoding": "UTF8",
         "connect_timeout": 10,
         **KEEPALIVES,
         **({} if database.of_task else {"options": SESSION_OPTIONS}),

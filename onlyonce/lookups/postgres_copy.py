@@ -137,7 +137,7 @@ def _statement(lookup: Lookup, schema: pa.Schema) -> sql.Composed:
     no_key = sql.SQL(" OR ").join([sql.SQL("{} IS NULL").format(key) for key in keys] or [sql.SQL("true")])
     by_keys = [sql.SQL('CAST({} AS text) COLLATE "C"').format(key) for key in keys]
     by_row = sql.SQL('CASE WHEN {} THEN CAST(oo_row AS text) END COLLATE "C"').format(no_key)
-    return sql.SQL("COPY (SELECT {columns} FROM {table} oo_row ORDER BY {order}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(
+    return sql.SQL("COPY (SELECT {columns} FROM {table} oo_row ORDER BY {order}) TO STDOUT (FORMAT csv)").format(
         columns=sql.SQL(", ").join(sql.SQL("oo_row.{}").format(sql.Identifier(name)) for name in schema.names),
         table=sql.Identifier(*table_of(lookup).table.split(".")),
         order=sql.SQL(", ").join([*by_keys, by_row]),

@@ -36,11 +36,12 @@ def witness(database: Database, unit: UnitId, epoch: int, content: Content, poin
 def check(unit: UnitId, content: Content, found: Content) -> None:
     """Compare what tasks wrote with the unit, before it is committed. Rows that are lost with an executor are computed again. Raises InvariantBroken."""
     if not found.same_as(content):
+        again = found.exact != content.exact or found.rows == content.rows
         raise InvariantBroken(
-            f"unit {unit} has {content.rows} rows (hash {content.exact}), but Spark's tasks wrote {found.rows} rows (hash {found.exact}): a part of the rows was "
-            "computed a second time, and differs",
+            f"unit {unit} has {content.rows} rows (hash {content.exact}), but Spark's tasks wrote {found.rows} rows (hash {found.exact}): "
+            + ("a part of the rows was computed a second time, and differs" if again else "the writer of the files left rows out, or wrote them twice"),
             data="nothing of this batch was committed to the table",
-            hint=COMPUTED,
+            hint=COMPUTED if again else "report it with the table's schema and partitions; a table without partitions takes the rows",
         )
 
 

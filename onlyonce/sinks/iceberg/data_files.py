@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -21,10 +22,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Properties
+from pyspark.sql import DataFrame
 
 from onlyonce.failpoints import passing
+from onlyonce.session import worker
 from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import Tally
+from onlyonce.sinks.content_hash import Check, Tally
 from onlyonce.storage import footers
 
 FILE, TALLY = "oo_file", "oo_tally"
@@ -51,6 +54,18 @@ class _Model(ParquetFormatModel):
 
 FileFormatFactory._registry[FileFormat.PARQUET] = _Model()  # `register` refuses a second one
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns of each column without bounds
+
+
+def written(rows: DataFrame | pa.Table, table: Table, check: Check | None = None) -> list[DataFile]:
+    """Write rows that have their HASH into files: those of a frame by Spark's tasks, those of a table here. `check` gets what the rows hold, as they were
+    written. Its number of rows is that of the files' footers: a writer that leaves a row out is found before the commit."""
+    columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+    found = worker.ran(rows, writing(table), RESULT).to_pylist()
+    files = read(found)
+    if check:
+        content = content_hash.received(columns, [row[TALLY] for row in found])
+        check(replace(content, rows=sum(file.record_count for file in files)))
+    return files
 
 
 def writing(table: Table) -> Callable[[Batches], Batches]:

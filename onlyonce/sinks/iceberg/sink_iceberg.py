@@ -10,7 +10,6 @@ from functools import cached_property, partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +26,6 @@ from onlyonce.model.operate.dropping import Place
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
-from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, witness
 from onlyonce.sinks.content_hash import Check
@@ -123,16 +121,8 @@ class IcebergWriter:
 
 
 def _written(rows: DataFrame, check: Check | None) -> Files:
-    """Has Spark's tasks write the rows. `check` gets what they hold, as they were written."""
-
-    def write(table: Table) -> list[DataFile]:
-        hashed = content_hash.hashed(rows)
-        found = worker.ran(hashed, data_files.writing(table), data_files.RESULT).to_pylist()
-        if check:
-            check(content_hash.received(hashed.columns, [row[data_files.TALLY] for row in found]))
-        return data_files.read(found)
-
-    return write
+    """Has Spark's tasks write the rows. See `data_files.written`."""
+    return lambda table: data_files.written(content_hash.hashed(rows), table, check)
 
 
 def _windows(span: Span) -> BooleanExpression:

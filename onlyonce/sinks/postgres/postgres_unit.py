@@ -47,8 +47,7 @@ LATER_WINDOW = (
 """An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
 
 
-COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
-"""Arrow's strings are UTF-8, whatever the encoding of the database, which is the default of a session."""
+COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
 
 STILL_THERE = "SELECT count(*) FROM {} WHERE window_start >= %s AND window_start < %s"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from onlyonce.model.errors import InvariantBroken, Refused, Retryable, Supersede
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.mentions import Mentions
+from onlyonce.model.units import UnitId
 from onlyonce.operate.erase import search
+from onlyonce.sinks import content_hash, witness
 from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, owners
 from onlyonce.sinks.iceberg.commits import Commit
 from onlyonce.sinks.iceberg.stored_iceberg import StoredInIceberg
@@ -159,6 +162,19 @@ def test_a_table_that_is_partitioned_by_floats_is_refused(lake: Catalog, kind: t
     found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", kind)), partition_spec=parts)
     with pytest.raises(Refused, match=rf"is partitioned by x, a {kind}"):
         columns.refuse(OUTPUT, found)
+
+
+def test_rows_of_files_that_differ_from_the_unit_are_not_committed(lake: Catalog) -> None:
+    """pyiceberg writes both rows into a file for each of two equal partitions; the tasks received them once."""
+    lake.create_namespace("sales")
+    parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+    found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", types.DoubleType())), partition_spec=parts)
+    rows = pa.table({"x": [0.0, -0.0, 1.0], content_hash.HASH: [1, 2, 3]})
+    meant = content_hash.received(rows.column_names, [row[data_files.TALLY] for part in data_files.writing(found)(iter(rows.to_batches())) for row in part.to_pylist()])
+    unit = UnitId("shop/per_shop/1", 0, "per_shop", 0)
+
+    with pytest.raises(InvariantBroken, match=r"has 3 rows .* wrote 5 rows .* or wrote them twice"):
+        data_files.written(rows, found, partial(witness.check, unit, meant))
 
 
 def test_a_batch_whose_snapshots_have_expired_is_not_written_again(table: Table) -> None:

@@ -119,6 +119,18 @@ def test_texts_arrive_as_they_are(there: There, write: str) -> None:
     assert Counter(there.rows("SELECT n, s FROM kept")) == Counter(enumerate(TEXTS))
 
 
+@pytest.mark.parametrize("sink", [{}, {"write": "upsert", "keys": ("n",)}], ids=["append", "upsert"])
+def test_strings_arrive_in_a_table_that_is_not_utf8(there: There, sink: dict[str, Any]) -> None:
+    """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is written."""
+    there.rows("CREATE TABLE kept (n int NOT NULL PRIMARY KEY, s longtext) CHARACTER SET latin1")
+    there.prepare("n int, s string", **sink)
+    there.write("n s", ["1", "café Ãé"], **sink)
+    with pytest.raises(Refused, match="Incorrect string value"):
+        there.write("n s", ["2", "漢字"], **sink)
+
+    assert there.rows("SELECT n, s, CHAR_LENGTH(s) FROM kept") == [(1, "café Ãé", 7)]
+
+
 @pytest.mark.parametrize(
     "ddl, bad, cause",
     [

@@ -46,9 +46,9 @@ def driver(log: Log) -> Driver:
 
 
 @pytest.fixture
-def latin1(server: SharedServer) -> Iterator[Log]:
-    """A log in a database whose encoding is LATIN1."""
-    log = Log(server, server.new_encoded("LATIN1"))
+def encoded(server: SharedServer, request: pytest.FixtureRequest) -> Iterator[Log]:
+    """A log in a database of another encoding than UTF-8."""
+    log = Log(server, server.new_encoded(getattr(request, "param", "LATIN1")))
     migrate(log.url)
     yield log
     forget_connections()
@@ -82,15 +82,27 @@ def test_columns_that_the_function_lacks_get_their_own_values(log: Log, driver: 
 
 
 @pytest.mark.parametrize("write", ["append", "upsert"])
-def test_strings_arrive_in_a_database_that_is_not_utf8(latin1: Log, write: str) -> None:
+def test_strings_arrive_in_a_database_that_is_not_utf8(encoded: Log, write: str) -> None:
     """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is written."""
-    task = Task(latin1, latin1.start("shop", "per_shop"), latin1.database, write, keys_of(write))
+    task = Task(encoded, encoded.start("shop", "per_shop"), encoded.database, write, keys_of(write))
     task.run(pa.RecordBatch.from_pylist([{"shop": "café Ãé", "cents": 1}]))
-    second = Task(latin1, task.driver, latin1.database, write, keys_of(write), batch=1)
+    second = Task(encoded, task.driver, encoded.database, write, keys_of(write), batch=1)
     with pytest.raises(Refused, match="no equivalent"):
         second.run(pa.RecordBatch.from_pylist([{"shop": "漢字", "cents": 2}]))
 
-    assert latin1.multiset("SELECT shop, length(shop) FROM results.shop") == Counter([("café Ãé", 7)])
+    assert encoded.multiset("SELECT shop, length(shop) FROM results.shop") == Counter([("café Ãé", 7)])
+
+
+@pytest.mark.parametrize(("encoded", "name"), [("LATIN1", "größe"), ("EUC_JP", "漢字"), ("SQL_ASCII", "größe")], indirect=["encoded"])
+def test_names_of_columns_arrive_in_a_database_that_is_not_utf8(encoded: Log, name: str) -> None:
+    """psycopg2 quotes a name as UTF-8, whatever the encoding of the session."""
+    rows = pa.RecordBatch.from_pylist([{"shop": "é" if name == "größe" else "字", name: 1}])
+    table_of(encoded, "increment").prepare(schema_of("shop", name))
+    for batch in range(2):
+        Task(encoded, encoded.start("shop", "per_shop"), encoded.database, "increment", ("shop",), batch=batch).run(rows)
+
+    found = run(encoded.database, lambda connection: connection.exec_driver_sql("SELECT * FROM results.shop").mappings().all())
+    assert [dict(row) for row in found] == [{"shop": rows["shop"][0].as_py(), name: 2}]
 
 
 @pytest.mark.parametrize(

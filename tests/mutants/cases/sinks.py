@@ -202,10 +202,10 @@ MUTANTS = (
     ),
     Mutant(
         "outputs-9-encoding-of-the-database",
-        "COPY reads Arrow's strings in the encoding of the session, which is the database's",
-        "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("", "\"COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')\"", '"COPY {table} ({columns}) FROM STDIN (FORMAT csv)"'),
-        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8",),
+        "a session has the encoding of its database, and not that of the strings that it is given",
+        "onlyonce/database/connect.py",
+        Replace("_postgres_engine", "'UTF8'", "'LATIN1'"),
+        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8", TEAM + "test_names_of_columns_arrive_in_a_database_that_is_not_utf8"),
     ),
     Mutant(
         "outputs-10-staged-with-every-constraint",
@@ -451,6 +451,13 @@ MUTANTS = (
             "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[backfill-another]",
         ),
         spark=True,
+    ),
+    Mutant(
+        "outputs-17-rows-that-were-received",
+        "an Iceberg unit is compared with the rows that tasks received, and not with those of the files",
+        "onlyonce/sinks/iceberg/data_files.py",
+        Replace("written", "replace(content, rows=sum((file.record_count for file in files)))", "content"),
+        tests=("tests/contract/sinks/test_iceberg_sink.py::test_rows_of_files_that_differ_from_the_unit_are_not_committed",),
     ),
     Mutant(
         "outputs-17-upsert-unsettled",

@@ -89,15 +89,15 @@ def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform,
     columns = ("shop", "chance")
     before = multiset(restless.table("chained/drawn"), *columns)
 
-    restless.backfill("chained", "--from", "2026-01-01", "--to", "2027-01-01", "--output", "per_shop")
+    restless.backfill("chained", "--from", "2025-01-01", "--to", "2027-01-01", "--output", "per_shop")
 
     [folder] = (restless.home / "data" / "chained" / "staged" / "per_shop").glob("*-drawn")
     stored = DeltaTable(str(folder)).to_pandas()
     lineages = restless.sql("SELECT lineage FROM onlyonce.backfills")["lineage"]
     now = multiset(restless.table("chained/drawn"), *columns)
-    assert now - before == multiset(stored[stored["oo_lineage"].isin(lineages)], *columns)
-    assert now - before
-    assert now.total() == before.total()
+    assert now == multiset(stored[stored["oo_lineage"].isin(lineages)], *columns)
+    assert not now & before
+    assert now.total() == before.total() > 0
 
 
 @pytest.mark.parametrize(
