@@ -94,6 +94,20 @@ MUTANTS = (
         tests=("tests/security/test_home_permissions.py::test_a_command_before_up_makes_private_folders[traceback]",),
     ),
     Mutant(
+        "security-10-open-project",
+        "the inbox of a new project, with a copy of a sample, is open to every user",
+        "onlyonce/scaffold/project.py",
+        Replace("_write", "mode=home_folders.PRIVATE, ", ""),
+        tests=("tests/security/test_home_permissions.py::test_data_outside_the_embedded_platform_is_private[project]",),
+    ),
+    Mutant(
+        "security-10-open-home-of-ones-own",
+        "a home whose database is one of the user's own gets its folders with the user's umask",
+        "onlyonce/database/formats.py",
+        Delete("make_home", "home_folders.make(home)"),
+        tests=("tests/security/test_home_permissions.py::test_data_outside_the_embedded_platform_is_private[home]",),
+    ),
+    Mutant(
         "security-4-receipt-of-every-output",
         "a receipt names pages of tables of which the erasure has replaced no row",
         "onlyonce/operate/erase/windows.py",
