@@ -111,12 +111,12 @@ def check_home() -> None:
 
 
 def make_home() -> None:
-    """Let a new home hold the format. Raises Refused if it was made in another one."""
+    """Let a new home hold the format, and its private folders. Raises Refused if it was made in another one."""
     check_home()
     home = settings.home()
-    if (home / "format").exists():
-        return
-    home_folders.make(home, ())
-    whole = home / f".format-{uuid4().hex}"
-    whole.write_text(needed() + "\n")
-    whole.replace(home / "format")
+    if not (home / "format").exists():
+        home_folders.make(home, ())
+        whole = home / f".format-{uuid4().hex}"
+        whole.write_text(needed() + "\n")
+        whole.replace(home / "format")
+    home_folders.make(home)  # after the format: a home with data and without it is refused

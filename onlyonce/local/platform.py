@@ -135,7 +135,6 @@ def _tables(progress: Callable[[str], None]) -> None:
     from onlyonce.database.migrate import migrate
 
     formats.make_home()
-    home_folders.make(settings.home())
     progress("PostgreSQL starts")
     postgres.start(progress)
     progress("the platform's tables are made")

@@ -23,6 +23,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.scaffold import guess
 from onlyonce.scaffold.sample import NOT_READ, Sample, read
+from onlyonce.settings import home_folders
 
 TEMPLATES = files("onlyonce.scaffold") / "templates"
 PLACES = {
@@ -164,6 +165,6 @@ def _write(folder: Path, texts: dict[str, str], sample: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    inbox.parent.mkdir(parents=True, exist_ok=True)
+    inbox.parent.mkdir(mode=home_folders.PRIVATE, exist_ok=True)
     shutil.copyfile(sample, inbox)
     return wanted

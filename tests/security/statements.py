@@ -52,6 +52,7 @@ NO_CASE = (
     "Each sentence of this page about an attack is a test",
     "If you are root, the server runs as `postgres` or `nobody`.",
     "The umask itself stays yours,",
+    "If executors of another account share such a home,",
     "Pipeline files are Python: whoever can write them can run code.",
     "The one exception is Airflow's asynchronous URL: asyncpg has no such option.",
     "It holds the password of the role `airflow`,",

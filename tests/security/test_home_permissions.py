@@ -163,6 +163,27 @@ def test_a_command_before_up_makes_private_folders(tmp_path: Path, monkeypatch: 
     assert [*home_folders.wider(at)] == []
 
 
+@states("So does a job whose database is one of your own, and so does `onlyonce init` with the inbox of a project, which gets a copy of your sample.")
+@pytest.mark.parametrize("made", ["home", "project"])
+def test_data_outside_the_embedded_platform_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str) -> None:
+    """With the umask of most shells."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://u@nowhere.invalid/db")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample.jsonl").write_text('{"id": "a", "at": "2026-01-01T00:00:00Z", "n": 1}\n')
+    before = os.umask(0o022)
+    try:
+        if made == "home":
+            formats.make_home()
+        else:
+            CliRunner().invoke(app, ["init", "shop", "--from", "sample.jsonl"], catch_exceptions=False)
+    finally:
+        os.umask(before)
+
+    folders = [tmp_path / "home" / name for name in home_folders.FOLDERS] if made == "home" else [one.parent for one in tmp_path.glob("*/inbox/*")]
+    assert {one: oct(one.stat().st_mode & 0o777) for one in folders} == dict.fromkeys(folders, "0o700") != {}
+
+
 @states("`onlyonce doctor` reports a folder that is wider, with the command that closes it.")
 def test_the_doctor_reports_a_wider_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that closes it."""

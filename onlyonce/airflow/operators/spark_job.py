@@ -97,7 +97,7 @@ class SparkJobOperator(BaseOperator):
 
     def place(self) -> tuple[str, str]:
         """Return Spark's master and the deploy mode, by the connection and the operator's words. Raises Refused, AirflowNotFoundException."""
-        refuse_secrets(self.env_vars, self._named() if self.env_vars else ())
+        refuse_secrets({"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit}, self._named() if self.env_vars or self.conf else ())
         connection = Connection.get(self.conn_id)  # raises if it is missing, where the hook would take 'yarn'
         master = master_of(connection)
         mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"
@@ -124,8 +124,8 @@ class SparkJobOperator(BaseOperator):
         before, told = driver_runs.attempt(self.pipeline, context), None
         with refusals_are_final(self.log):
             database, store = database_variables(), store_variables()
-            named = named_secrets(master, self._named())
-        with secret_properties(master, {**named, **database, **store}, store, self._theirs()) as path:
+            named = named_secrets(self._named())
+        with secret_properties(master, named, {**database, **store}, store, self._theirs()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
             # Kubernetes' driver has the package in its image; YARN's gets the application from here.
             application = f"local://{self.application}" if master.startswith("k8s://") else self.application
@@ -182,6 +182,7 @@ class SparkJobOperator(BaseOperator):
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
         return {
             **loopback,
+            **named_secrets(self._named()),
             **secret_variables(),
             **self.declarations.variables(),
             **self.declarations.import_path(),
