@@ -208,13 +208,13 @@ MUTANTS = (
         Replace("secret_properties", """
             {
                     **theirs,
-                    **{f"{prefix}.{name}": value for name, value in of_driver.items()},
+                    **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
                     **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
                 }
         """, """
             {
                     **theirs,
-                    **{f"{prefix}.{name}": value for name, value in of_driver.items()},
+                    **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
                 }
         """),
         tests=(
