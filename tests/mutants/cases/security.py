@@ -97,7 +97,7 @@ MUTANTS = (
         "security-10-open-project",
         "the inbox of a new project, with a copy of a sample, is open to every user",
         "onlyonce/scaffold/project.py",
-        Replace("_write", "mode=home_folders.PRIVATE, ", ""),
+        Replace("_write", "home_folders.PRIVATE", "0o777"),
         tests=("tests/security/test_home_permissions.py::test_data_outside_the_embedded_platform_is_private[project]",),
     ),
     Mutant(
