@@ -9,13 +9,15 @@ FROM pg_attribute
 WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity = 'a')
 
 -- unique_indexes --
--- The unique indexes over all rows of a table and plain columns; with each whether it is checked at once, and whether two nulls may be two keys.
+-- The unique indexes over all rows of a table and plain columns; with each whether it is checked at once, whether two nulls may be two keys, and
+-- whether different strings may be one key (a collation that is not deterministic: 'a' and 'A').
 SELECT index.relname::text AS name, indimmediate AS at_once, NOT indnullsnotdistinct AND NOT bool_and(attnotnull) AS nulls_differ,
-       array_agg(attname::text) AS columns
+       bool_or(NOT coalesce(collisdeterministic, true)) AS strings_merge, array_agg(attname::text) AS columns
 FROM pg_index
 JOIN pg_class AS index ON index.oid = indexrelid
-CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS key (number, place)
+CROSS JOIN LATERAL unnest(indkey, indcollation) WITH ORDINALITY AS key (number, rules, place)
 JOIN pg_attribute ON attrelid = indrelid AND attnum = key.number
+LEFT JOIN pg_collation ON pg_collation.oid = key.rules
 WHERE indrelid = to_regclass(:table) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL AND place <= indnkeyatts
 GROUP BY index.relname, indimmediate, indnullsnotdistinct
 ORDER BY index.relname

@@ -127,7 +127,7 @@ class SinkTable:
             self._check_unique(connection, table, place, keys)
 
     def _check_unique(self, connection: Connection, table: str, place: str, keys: tuple[str, ...]) -> None:
-        """Raise Refused if no unique index over the keys finds the row of each key, also of a null."""
+        """Raise Refused if no unique index over the keys finds the row of each key, also of a null, and of no other key."""
         listed = ", ".join(keys)
         over = [index for index in ask(connection, "sink_tables", "unique_indexes", table=place) if {*index.columns} == {*keys}]
         add = f"ALTER TABLE {self.schema}.{table} ADD UNIQUE NULLS NOT DISTINCT ({listed}), or name another table"
@@ -136,6 +136,9 @@ class SinkTable:
         if deferred := [index.name for index in over if not index.at_once]:
             self._refuse(f"the unique constraint {deferred[0]} of {self.schema}.{table} is DEFERRABLE, and ON CONFLICT needs one that is not",
                          f"drop it; then {add}")  # fmt: skip
+        if merging := [index.name for index in over if index.strings_merge]:
+            self._refuse(f"the unique index {merging[0]} of {self.schema}.{table} has a collation that is not deterministic, in which different strings are one key",
+                         f"give the keys a deterministic collation (COLLATE \"C\"); then {add}")  # fmt: skip
         # A key that may be deleted, or has versions, is never null: its units are refused (`postgres_newest.stage`).
         if not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over):
             self._refuse(f"the unique index {over[0].name} of {self.schema}.{table} takes two nulls for two keys, so rows with a null key would double",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import psycopg2
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -154,6 +156,18 @@ def test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row(
         getattr(table_of(log), when)(schema_of(*columns))
 
     assert log.multiset("SELECT attrelid::regclass::text, attname FROM pg_attribute WHERE attrelid = to_regclass('results.shop')") == there
+
+
+@pytest.mark.parametrize("of_key, of_index", [("COLLATE results.any_case", ""), ("", "COLLATE results.any_case")], ids=["column", "index"])
+def test_a_collation_that_merges_keys_is_refused(log: Log, of_key: str, of_index: str) -> None:
+    """A server without ICU can't make such a collation, so its catalog is changed: the rule asks the catalog."""
+    log.rows("CREATE SCHEMA results; CREATE COLLATION results.any_case (provider = libc, locale = 'C')")
+    with closing(psycopg2.connect(log.server.url("admin", log.name).replace("+psycopg2", ""))) as session, session:
+        session.cursor().execute("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'any_case'")
+    log.rows(f"CREATE TABLE results.shop (shop text {of_key} NOT NULL, cents bigint); CREATE UNIQUE INDEX ON results.shop (shop {of_index})")
+
+    with pytest.raises(Refused, match="different strings are one key"):
+        table_of(log).check(schema_of("shop", "cents"))
 
 
 @pytest.mark.parametrize("unique", ["shop text PRIMARY KEY", "shop text NOT NULL UNIQUE", "shop text UNIQUE NULLS NOT DISTINCT"])

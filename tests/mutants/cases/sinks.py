@@ -104,6 +104,13 @@ MUTANTS = (
         tests=(MYSQL + "test_check_reports_what_a_run_would_refuse",),
     ),
     Mutant(
+        "outputs-8-strings-merge",
+        "an upsert takes a unique index in which different strings are one key",
+        "onlyonce/sinks/postgres/postgres_table.py",
+        Replace("SinkTable._check_unique", "index.strings_merge", "False"),
+        tests=("tests/contract/sinks/test_team_tables.py::test_a_collation_that_merges_keys_is_refused",),
+    ),
+    Mutant(
         "outputs-8-beginning-of-a-column",
         "an upsert into MySQL takes a unique index over its keys and the beginning of another column",
         "onlyonce/sinks/mysql/mysql_table.py",

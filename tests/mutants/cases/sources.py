@@ -575,7 +575,7 @@ MUTANTS = (
         "values-8-nul-in-columns",
         "a string of a column may have the NUL character, which PostgreSQL can't store",
         "onlyonce/sources/parse/coercion.py",
-        Replace("_unheld", 'pc.any(pc.match_substring(fitted, "\0")).as_py()', "False"),
+        Replace("_unheld", r'pc.any(pc.match_substring(fitted, "\0")).as_py()', "False"),
         tests=("tests/fuzz/test_fuzz.py::test_hostile_columns_are_read_as_the_page_says",),
     ),
     Mutant(

@@ -13,6 +13,7 @@ from onlyonce.database import formats
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.attempts import Attempt
 from onlyonce.receive import event_files, events
+from onlyonce.settings import home_folders
 from onlyonce.storage.delta import Commit
 from tests.support.platform import ROOT
 
@@ -55,7 +56,7 @@ def test_new_home_holds_the_format(home: Path) -> None:
     formats.make_home()
 
     assert (home / "format").read_text().strip() == formats.needed()
-    assert sorted(path.name for path in home.iterdir()) == ["format", "tables"]
+    assert {path.name for path in home.iterdir()} == {"format", "tables", *home_folders.FOLDERS}
 
 
 @pytest.mark.parametrize("made", ["dev-00000000", "1"])
