@@ -176,7 +176,7 @@ def test_data_outside_the_embedded_platform_is_private(tmp_path: Path, monkeypat
         if made == "home":
             formats.make_home()
         else:
-            CliRunner().invoke(app, ["init", "shop", "--from", "sample.jsonl"], catch_exceptions=False)
+            subprocess.run([Path(sys.executable).with_name("onlyonce"), "init", "shop", "--from", "sample.jsonl"], check=True, capture_output=True)
     finally:
         os.umask(before)
 

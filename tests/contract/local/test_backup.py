@@ -58,7 +58,7 @@ def pack(folder: Path, url: str) -> Path:
 @pytest.fixture
 def two(shop: Shop, tmp_path: Path) -> tuple[Path, Path]:
     """Backups of two moments, between which the shop has worked."""
-    (settings.home() / "inbox").mkdir()
+    (settings.home() / "inbox").mkdir(exist_ok=True)
     made = []
     for number in range(2):
         shop.receive((f"a{number}", at(number)), ('{"id"', "the line is no JSON object"))

@@ -61,7 +61,7 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
         (folder / "left-by-a-killed-driver").write_text(WHO)
     entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0], "size": [1], "modified_ns": [1]}
     write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}))
-    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs").mkdir(exist_ok=True)
     (tmp_path / "logs" / "stream.log").write_text(f"begun\nValueError: {WHO} is wrong\n")
     shop.die()
     return shop
