@@ -38,6 +38,9 @@ ELSEWHERE = {
     "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of another person.": FAILING,
     "The receipt names the output and the `onlyonce backfill` that goes on once the cause is repaired; the exit code is 1.": FAILING,
     "After an erasure no value is in Spark's state of an output that can be computed again,": EVERYWHERE,
+    "It erases from pipelines with several sources, each by its own ids.": "tests/spark/operate/test_forget.py::test_a_record_of_one_of_several_sources_goes",
+    "A `Stateful` output whose state has the values is computed from the start by the next run.":
+        "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records",
     "A search that decodes each stored format looks for the values at the end,": EVERYWHERE,
     "A format that it can't decode, and a compressed file that is damaged, are named as such.": "tests/unit/operate/test_decoders.py::test_damage_of_a_compressed_file_is_named",
     "Statistics that a database keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
