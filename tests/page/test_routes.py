@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 
 from onlyonce.airflow.page.app import app
 from tests.page.shop import Shop, events
@@ -96,10 +96,8 @@ def test_what_a_caller_writes_breaks_no_route(
     """The page answers, and no control character goes back into it. An error of a route is an error of this test."""
     events(tmp_path)
     [route] = [one for one in app.routes if one.path == path and method in one.methods]  # type: ignore[attr-defined]
-    for name in [
-        *(one.name for one in (*route.dependant.path_params, *route.dependant.query_params)),
-        *["q"] * (method == "POST"),
-    ]:  # type: ignore[attr-defined]
+    named = (*route.dependant.path_params, *route.dependant.query_params)  # type: ignore[attr-defined]
+    for name in [*(one.name for one in named), *["q"] * (method == "POST")]:
         for value in HOSTILE:
             answer = called(client, method, path, SHOP | {name: value})
             assert answer.status_code in (200, 400, 404, 413, 422)

@@ -553,7 +553,7 @@ MUTANTS = (
         "a route of Airflow's page asks nobody who they are",
         "onlyonce/airflow/page/app.py",
         Replace("", "[Depends(get_user)]", "[]"),
-        Replace("search_form", "user: GetUserDep", "user: str = ''"),
+        Replace("search_form", "GetUserDep", "str"),
         tests=("tests/page/test_routes.py::test_a_login_is_asked_for_whatever_the_method[GET-/search]",),
     ),
     Mutant(
@@ -628,5 +628,21 @@ MUTANTS = (
         "onlyonce/operate/doctor.py",
         Replace("_refused", '{"": error}', "{}"),
         tests=("tests/contract/operate/test_doctor.py::test_a_function_that_is_missing_is_found[False-expected1]",),
+    ),
+    Mutant(
+        "security-9-batch-function-for-all",
+        "every user of the machine may call the batch function of a query, by Py4J's callback server",
+        "onlyonce/session/session.py",
+        Delete("start", "callers.guard(session.sparkContext._gateway)"),
+        tests=("tests/security/test_spark_ports.py::test_the_ports_of_a_drivers_python_are_for_its_user",),
+        spark=True,
+    ),
+    Mutant(
+        "security-9-daemon-for-all",
+        "the daemon of Python workers forks a process for each connection of any user",
+        "onlyonce/session/worker_daemon.py",
+        Delete("", "callers.guard_daemon()"),
+        tests=("tests/security/test_spark_ports.py::test_the_ports_of_a_drivers_python_are_for_its_user",),
+        spark=True,
     ),
 )
