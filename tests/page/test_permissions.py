@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow.page import search
+from onlyonce.airflow.page import search, sight
+from onlyonce.commitlog.operate import health
+from onlyonce.database.connect import run
+from onlyonce.model.operate.finding import Finding, Repair
+from onlyonce.settings import ROOT
+from tests.contract.conftest import Log
 from tests.page.shop import EVIL, Shop, events
 from tests.page.test_details import PARTS
 from tests.page.test_page import PATHS
@@ -68,6 +73,18 @@ def test_reasons_of_rejected_records_are_values(shop: Shop, by_name: Any) -> Non
 
     assert ["no price of" in page for page in pages.values()] == [False, True]
     assert [search.NOT_PERMITTED in page for page in pages.values()] == [True, False]
+
+
+@pytest.mark.parametrize("kind", sight.QUOTING)
+def test_what_findings_quote_is_for_those_who_may_see_records(log: Log, shop: Shop, by_name: Any, kind: str) -> None:
+    """An error of a function or an answer of a target repeats what was in the record. The kinds are the doctor's own."""
+    stuck = Finding(kind, "shop/per_shop", "the last answer: no such person: o'neil", "nothing is lost", Repair("onlyonce deliver shop"))
+    run(log.database, lambda connection: health.note(connection, [stuck.row()]))
+
+    pages = {role: by_name("hourly", role).get("/").text for role in ("VIEWER", "USER")}
+
+    assert ["neil" in page for page in pages.values()] == [False, True]
+    assert f'"{kind}"' in (ROOT / "onlyonce/model/operate/waiting.py").read_text()
 
 
 def test_the_page_of_security_says_so() -> None:

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "The commit log has which DAGs do; if it has none, the DAG `<pipeline>_stream` counts.": f"{PERMISSIONS}test_a_pipeline_of_other_dags_is_not_shown",
     "Values of records are shown only to users who may start runs of such a DAG (`page_records`).": f"{PERMISSIONS}test_record_values_need_permission_to_start_runs",
     "The reasons for which a function rejects records are such values.": f"{PERMISSIONS}test_reasons_of_rejected_records_are_values",
+    "So is what a finding of the doctor quotes: an error of a function, or an answer of a target.": f"{PERMISSIONS}test_what_findings_quote_is_for_those_who_may_see_records",
     "A search is a POST, so no access log contains its values.": f"{PERMISSIONS}test_record_values_need_permission_to_start_runs",
     "`onlyonce_reader` has permission to read the views and to call two functions, and no other.": "tests/contract/commitlog/test_reader.py::test_the_reader_changes_nothing_by_any_kind_of_statement",
     "`onlyonce forget` parses each line that may hold a value, so every spelling of the value is found: each escape of JSON, doubled quotes of CSV, Latin-1 and UTF-16.":

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.airflow.page.sight import Row, Sight
+from onlyonce.airflow.page.sight import NOT_PERMITTED, Row, Sight
 from onlyonce.model.errors import Refused
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows, log_entries, opening
@@ -24,8 +24,6 @@ from onlyonce.storage import event_rows, log_entries, opening
 MOST_RECORDS = 20_000_000
 """Of one table, how many the page looks through: some seconds on a disk of today."""
 SHOWN = 20
-
-NOT_PERMITTED = "values of records need permission to start runs of its DAG (the setting page_records)"
 
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
 _PLATFORM = (

@@ -20,6 +20,9 @@ from onlyonce.model.errors import InvariantBroken, Refused
 Row = dict[str, Any]
 WITH_VALUES = ("reasons",)
 """Queries whose rows may have values of records: a function of the team's writes what a record is rejected for."""
+QUOTING = ("output stands still", "dead letters", "rejected rows")
+"""Findings that quote an error of a team's function or an answer of a target: either may repeat values of a record."""
+NOT_PERMITTED = "values of records need permission to start runs of its DAG (the setting page_records)"
 
 
 class Sight:
@@ -37,7 +40,7 @@ class Sight:
         _refuse_nul(values.values())
         rows = self._ask(query, **values)
         if query == "findings":
-            return [row | {"finding": None} if self._is_foreign(row["where"]) else row for row in rows]
+            return [row | {"finding": None} if self._is_foreign(row["where"]) else self._without_values(row) for row in rows]
         if query == "pipelines_of_run":
             return [row for row in rows if self._sees_pipeline(row["pipeline"])]
         scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
@@ -65,6 +68,11 @@ class Sight:
 
     def _sees_pipeline(self, pipeline: str) -> bool:
         return any(self.sees(instance) for instance, name in self._pipelines.items() if name == pipeline)
+
+    def _without_values(self, finding: Row) -> Row:
+        if finding["finding"] not in QUOTING or self.sees_records(finding["where"].partition("/")[0]):
+            return finding
+        return finding | {"what": NOT_PERMITTED}
 
     def _is_foreign(self, subject: str | None) -> bool:
         if subject is None or all(map(self.sees, self._dags)):

@@ -645,4 +645,11 @@ MUTANTS = (
         tests=("tests/security/test_spark_ports.py::test_the_ports_of_a_drivers_python_are_for_its_user",),
         spark=True,
     ),
+    Mutant(
+        "security-6-answers-for-viewers",
+        "viewers see what a finding of the doctor quotes of a record",
+        "onlyonce/airflow/page/sight.py",
+        Replace("Sight.__call__", "self._without_values(row)", "row"),
+        tests=("tests/page/test_permissions.py::test_what_findings_quote_is_for_those_who_may_see_records[dead letters]",),
+    ),
 )
