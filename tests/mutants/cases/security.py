@@ -652,4 +652,25 @@ MUTANTS = (
         Replace("Sight.__call__", "self._without_values(row)", "row"),
         tests=("tests/page/test_permissions.py::test_what_findings_quote_is_for_those_who_may_see_records[dead letters]",),
     ),
+    Mutant(
+        "security-12-completion-runs",
+        "TAB completion runs the declarations of the current folder",
+        "onlyonce/cli/shell.py",
+        Replace("_named", "ast.parse(path.read_bytes())", "exec(path.read_bytes(), {}) or ast.parse(path.read_bytes())"),
+        tests=("tests/security/test_found_declarations.py::test_completion_runs_no_declaration",),
+    ),
+    Mutant(
+        "security-10-doctor-silent",
+        "the doctor says nothing of folders of the home that other users may enter",
+        "onlyonce/operate/disk_state.py",
+        Replace("permissions", "home_folders.wider(settings.home())", "()"),
+        tests=("tests/security/test_home_permissions.py::test_the_doctor_reports_a_wider_folder",),
+    ),
+    Mutant(
+        "security-9-kill-buttons",
+        "everybody who reaches Spark's page in compose may end its applications",
+        "docker-compose.yml",
+        ReplaceSql("", "spark.ui.killEnabled false", "spark.ui.killEnabled true"),
+        tests=("tests/security/test_spark_ports.py::test_compose_spark_shares_a_secret",),
+    ),
 )
