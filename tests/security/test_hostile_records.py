@@ -92,6 +92,15 @@ def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> 
     found.encode()
 
 
+@states("What Spark itself logs in a driver of one machine has a question mark for each.")
+def test_sparks_own_log_hides_them() -> None:
+    """Log4j replaces the characters of the pattern in its messages and traces; it has no halves of surrogate pairs."""
+    found = re.search(r"%replace\{%m%n%ex\}\{(\[.*?\])\}\{\?\}", (ROOT / "onlyonce/spark/log4j2.properties").read_text())
+
+    assert found is not None
+    assert CONTROLS.findall(re.sub(found[1].replace("\\\\", "\\"), "?", ODD.replace("\udc80", ""))) == []
+
+
 @states("In JSON it has JSON's own escape, so a script reads the value as it is.")
 def test_json_keeps_the_value() -> None:
     """And prints none of its control characters, also if a backslash precedes an x in the value."""

@@ -673,4 +673,11 @@ MUTANTS = (
         ReplaceSql("", "spark.ui.killEnabled false", "spark.ui.killEnabled true"),
         tests=("tests/security/test_spark_ports.py::test_compose_spark_shares_a_secret",),
     ),
+    Mutant(
+        "security-14-escapes-in-sparks-log",
+        "Spark's own log has the control characters of what it quotes",
+        "onlyonce/spark/log4j2.properties",
+        ReplaceSql("", "{?}", "{$0}"),
+        tests=("tests/security/test_hostile_records.py::test_sparks_own_log_hides_them",),
+    ),
 )
