@@ -42,8 +42,8 @@ def main(uv: str, resolutions: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="onlyonce-packaging-") as made:
         place = Path(made)
         place.chmod(0o755)  # the embedded PostgreSQL runs under another account if this one is root
-        wheel = _build(place)
-        tables = {resolution: _try(uv, wheel, resolution, place / resolution) for resolution in resolutions}
+        built, wheel = f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}", _build(place)
+        tables = {resolution: _try(uv, wheel, built, resolution, place / resolution) for resolution in resolutions}
     known = {one.split("\n", 1)[0]: f"\n## {one.rstrip()}\n" for one in RESULT.read_text().split("\n## ")[1:]}
     known |= {resolution: text for resolution, (_, text) in tables.items()}
     RESULT.write_text(HEAD + "".join(known[resolution] for resolution in RESOLUTIONS))
@@ -58,7 +58,7 @@ def _build(place: Path) -> Path:
     return wheel
 
 
-def _try(uv: str, wheel: Path, resolution: str, place: Path) -> tuple[bool, str]:
+def _try(uv: str, wheel: Path, built: str, resolution: str, place: Path) -> tuple[bool, str]:
     """Install into an environment of its own and run the commands until one fails. Return the verdict and its table."""
     venv, work = place / "venv", place / "work"
     work.mkdir(parents=True)
@@ -106,7 +106,7 @@ def _try(uv: str, wheel: Path, resolution: str, place: Path) -> tuple[bool, str]
         [uv, "pip", "list", "--python", str(python), "--format", "freeze"], capture_output=True, text=True, check=True
     )
     passed = all(code == 0 for _, code, _, _ in rows)
-    return passed, _table(resolution, "passed" if passed else "FAILED", listed.stdout, rows)
+    return passed, _table(resolution, f"{built}: {'passed' if passed else 'FAILED'}", listed.stdout, rows)
 
 
 def _run(name: str, command: list[str], folder: Path, environ: dict[str, str]) -> tuple[str, int, float, str]:
@@ -124,7 +124,7 @@ def _table(resolution: str, verdict: str, listed: str, rows: list[tuple[str, int
     shown = ", ".join(f"{name} {versions.get(name, 'missing')}" for name in SHOWN)
     lines = "".join(f"| `{name}` | {code} | {seconds:.0f} |\n" for name, code, seconds, _ in rows)
     failed = "".join(f"\n```text\n{said}\n```\n" for _, code, _, said in rows if code)
-    head = f"\n## {resolution}\n\n{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}: {verdict}.\n\n"
+    head = f"\n## {resolution}\n\n{verdict}.\n\n"
     return f"{head}{shown}\n\n| command | exit code | seconds |\n|---|---|---|\n{lines}{failed}"
 
 
