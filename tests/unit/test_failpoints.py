@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from docs.generate import specification
 from tests.fault import strikes
 from tests.support.platform import ROOT
 
@@ -19,7 +20,7 @@ RECORDED = 100
 NOT_THEIRS = ("tests/mutants", "tests/unit/test_failpoints.py", "tests/fault/results.json")
 
 
-def points() -> set[str]:
+def in_code() -> set[str]:
     """The names in the product; one that is put together is there for each of its beginnings."""
     found = {name for path in ROOT.glob("onlyonce/**/*.py") for name in PASSING.findall(path.read_text())}
     of_witness = {name for name in found if "{points}" in name}
@@ -38,11 +39,14 @@ def named() -> set[str]:
     return found
 
 
+def test_each_fail_point_has_one_row() -> None:
+    """In the tables of the specification, and each row's points are in the code."""
+    assert sorted(specification.points()) == sorted(in_code())
+
+
 def test_each_fail_point_is_struck_by_a_test() -> None:
     """One that nobody strikes is a step whose kill nobody has seen."""
-    there = points()
-    assert len(there) > 100
-    assert {"iceberg-unit-after-claim", "delta-before-deletes", "anew-before-clear"} <= there
+    there = set(specification.points())
     assert len(there & set(STRUCK)) > RECORDED
     assert there - set(STRUCK) - named() == set()
 
@@ -51,5 +55,5 @@ def test_each_fail_point_is_struck_by_a_test() -> None:
 def test_the_test_that_struck_is_there(point: str) -> None:
     """By its file and name; the point is still passed."""
     path, _, name = STRUCK[point]["test"].partition("::")
-    assert point in points()
+    assert point in specification.points()
     assert f"def {name.split('[')[0]}(" in (ROOT / path).read_text()
