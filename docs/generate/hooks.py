@@ -45,7 +45,7 @@ FIRST = {
         "errors",
     ],
     "specification": ["index", *specification.ORDER, "fail-points"],
-    "decisions": [],
+    "decisions": ["index"],
     "explanation": ["promises", "what-goes-wrong", "flow", "lives", "why", "protocol", "limits", "alternatives", "cost", "scale", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""

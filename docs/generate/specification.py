@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "specification"
 ORDER = (
     "incarnation", "source-batch", "receive-batch", "output-batch", "unit", "delta-commit", "iceberg-commit", "watermark-marker", "window", "backfill",
-    "final-file", "outbox-row", "write-stream", "release", "id-catalog", "removal", "erasure", "compaction", "log-retention", "drop", "pull", "archive",
+    "final-file", "outbox-row", "write-stream", "release", "id-catalog", "removal", "erasure", "compaction", "log-retention", "target", "drop", "pull", "archive",
     "notes",
 )  # fmt: skip
 """The state machines, in the order of the pages."""
