@@ -15,6 +15,8 @@ PASSING = re.compile(r'passing\(f?"([^"]+)"\)')
 STRUCK: dict[str, dict[str, str]] = json.loads(strikes.FILE.read_text())
 BY_PREFIX = re.compile(r'f"([a-z-]+-)\{')
 """How a test names a family of points: a prefix, and what follows it elsewhere in the same file."""
+FROM_TABLES = re.compile(r'specification\.points\("([a-z-]+-)"\)')
+"""How a test takes a family of points from the specification."""
 RECORDED = 100
 """So many points have a record at least; it is to grow to all of them."""
 NOT_THEIRS = ("tests/mutants", "tests/unit/test_failpoints.py", "tests/fault/results.json")
@@ -36,6 +38,7 @@ def named() -> set[str]:
             text = path.read_text()
             words = set(re.findall(r'"([a-z]+(?:-[a-z]+)*)"', text))
             found |= words | {prefix + word for prefix in BY_PREFIX.findall(text) for word in words}
+            found |= {point for prefix in FROM_TABLES.findall(text) for point in specification.points(prefix)}
     return found
 
 
