@@ -17,7 +17,7 @@ FOLDER = ROOT / "docs" / "specification"
 ORDER = (
     "incarnation", "source-batch", "receive-batch", "output-batch", "unit", "delta-commit", "iceberg-commit", "watermark-marker", "window", "backfill",
     "final-file", "outbox-row", "write-stream", "release", "id-catalog", "removal", "erasure", "compaction", "log-retention", "target", "drop", "pull", "archive",
-    "notes",
+    "long-run", "notes",
 )  # fmt: skip
 """The state machines, in the order of the pages."""
 TABLE = re.compile(r"^CREATE TABLE onlyonce_private\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
