@@ -12,10 +12,10 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File  # noqa: E402
 
-from docs.generate import commands, diagrams, values, views  # noqa: E402
+from docs.generate import commands, diagrams, specification, values, views  # noqa: E402
 from tests.mutants import table  # noqa: E402
 
-SECTIONS = {"How to": "how-to", "Reference": "reference", "Explanation": "explanation"}
+SECTIONS = {"How to": "how-to", "Reference": "reference", "Specification": "specification", "Explanation": "explanation", "Decisions": "decisions"}
 PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
@@ -45,6 +45,8 @@ FIRST = {
         "views",
         "errors",
     ],
+    "specification": ["index", *specification.ORDER, "fail-points"],
+    "decisions": ["index"],
     "explanation": ["promises", "what-goes-wrong", "flow", "lives", "why", "protocol", "limits", "alternatives", "cost", "scale", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""
