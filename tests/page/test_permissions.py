@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow.page import search, sight
+from onlyonce.airflow.page import sight
 from onlyonce.commitlog.operate import health
 from onlyonce.database.connect import run
 from onlyonce.model.operate.finding import Finding, Repair
@@ -53,7 +53,7 @@ def test_record_values_need_permission_to_start_runs(
         client = by_name("hourly", role)
         late = client.get("/pipelines/shop/late", params={"output": "per_shop"}).text
         searched = asked(client, "sale=1")
-        withheld = search.NOT_PERMITTED
+        withheld = sight.NOT_PERMITTED
         assert (withheld in late) == (withheld in searched) == ("data-record" not in searched)
         return "data-record" in searched
 
@@ -72,7 +72,7 @@ def test_reasons_of_rejected_records_are_values(shop: Shop, by_name: Any) -> Non
     pages = {role: by_name("hourly", role).get("/pipelines/shop").text for role in ("VIEWER", "USER")}
 
     assert ["no price of" in page for page in pages.values()] == [False, True]
-    assert [search.NOT_PERMITTED in page for page in pages.values()] == [True, False]
+    assert [sight.NOT_PERMITTED in page for page in pages.values()] == [True, False]
 
 
 @pytest.mark.parametrize("kind", sight.QUOTING)

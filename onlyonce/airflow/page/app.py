@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from onlyonce.airflow.page import cards, charts, late_records, pages, search
+from onlyonce.airflow.page import cards, charts, late_records, pages, search, sight
 from onlyonce.airflow.page.pages import ROWS
 from onlyonce.airflow.page.read import Ask, log
 from onlyonce.catalog.bloom import FALSE_POSITIVES
@@ -95,7 +95,7 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         backfills = ask("backfills", instance=instance, n=FEW, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
         files = ask("waiting_files", instance=instance, n=FEW, **_at(pages.FILES, *pages.FILES.columns))
         parts = _parts(ask, instance, rejects=bool(card.of["rejected"]))
-        withheld = None if ask.sees_records(instance) else search.NOT_PERMITTED
+        withheld = None if ask.sees_records(instance) else sight.NOT_PERMITTED
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
         request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onlyonce import settings
-from onlyonce.airflow.page import search
+from onlyonce.airflow.page import sight
 from onlyonce.airflow.page.search import beyond_reach
 from onlyonce.airflow.page.sight import Row
 from onlyonce.declare import loading as declarations
@@ -27,7 +27,7 @@ class Late:
     remark: str | None = None
 
 
-NOT_PERMITTED = Late(remark=search.NOT_PERMITTED)
+NOT_PERMITTED = Late(remark=sight.NOT_PERMITTED)
 
 
 def of_output(name: str, instance: str, output: str) -> Late:
