@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,4 +76,4 @@ def test_alias_that_can_not_work_is_refused(changed: dict[str, Any], why: str) -
 def test_erasure_finds_a_line_by_the_name_in_the_source(line: str) -> None:
     """Also in a line that is no JSON; a field with the column's own name is another one."""
     types, aliases = {"user": "string"}, {"user": "User Name"}
-    assert [erasing.read(f"user = '{who}'", types, aliases).fits_line(line, None) for who in ("u1", "u2")] == [True, False]
+    assert [replace(erasing.read(f"user = '{who}'", types), aliases=aliases).fits_line(line, None) for who in ("u1", "u2")] == [True, False]
