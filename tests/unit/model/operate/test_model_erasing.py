@@ -58,6 +58,7 @@ LINES: list[tuple[str, bool]] = [
     ('{"user":"u170","number":5}', False),
     ('{"user":"u17"}', False),
     ('{"user":"u17","number":5', True),
+    ('{"x":{"user":"u17","number":5', True),
     ('{"user":"u170","number":5', False),
     ('{"user":"u17","number":55', False),
     ("   ", False),
