@@ -46,7 +46,7 @@ ELSEWHERE = {
         "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records",
     "A search that decodes each stored format looks for the values at the end,": EVERYWHERE,
     "A format that it can't decode, and a compressed file that is damaged, are named as such.": "tests/unit/operate/test_decoders.py::test_damage_of_a_compressed_file_is_named",
-    "Statistics that a database keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
+    "Statistics that PostgreSQL keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
     "The receipt names no place that has no value:": EVERYWHERE,
     "The messages of a topic are there with the end that the broker's own settings give them,": "tests/spark/operate/test_forget.py::test_messages_of_a_topic_stay_and_the_receipt_says_until_when",
     "A file that no snapshot of an Iceberg table has is searched as well.": OUTSIDE,
