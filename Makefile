@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: jar-hashes help env lock docs demo up down compose-env style types imports check test cases fuzz test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
+.PHONY: jar-hashes help env lock docs spec demo up down compose-env style types imports check test cases fuzz test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -44,6 +44,9 @@ PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: env ## the site, in site/: every link is checked, nothing is loaded from the network
 	$(BIN)/mkdocs build --strict
+
+spec: env ## the pages of the specification, from its tables in docs/specification; commit both
+	$(BIN)/python -m docs.generate.specification
 
 style: env
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ ONLYONCE_FAILPOINTS="name:nth:action,…" switches them on. ONLYONCE_FAILPOINT_D
 are counted, so that a point strikes once and not again after the restart. The actions: `kill` ends the whole session of processes
 (start the job in a session of its own), `kill-process` only the process that passes, `raise` raises an error, `stop` sends SIGSTOP.
 `fail` raises at this pass and at every later one, so that a task fails however often Spark tries it again.
-The names are listed in jobs/PROTOCOL.md, step by step.
+Each name has one row in the tables of docs/specification, which say what state a kill there leaves.
 ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order; ONLYONCE_FAILPOINT_STRIKES one to
 which each strike does.
 """
@@ -29,7 +29,7 @@ class FailPoint(RuntimeError):
 
 
 def passing(name: str) -> None:
-    """Called at each numbered step of the protocol, before and after each effect."""
+    """Mark a moment before or after an effect of the specification."""
     if RECORD:
         note(RECORD, name)
     if name not in _POINTS:

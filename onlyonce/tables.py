@@ -7,7 +7,6 @@ Not promised: the exact look. Scripts take `--json`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,7 +20,7 @@ from rich.text import Text
 
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
-from onlyonce.model.visible import visible
+from onlyonce.model.visible import in_json, visible
 
 Row = dict[str, Any]
 
@@ -93,8 +92,7 @@ def show_error(error: OnlyonceError, out: Console) -> None:
 def as_json(value: Report | Sequence[Row]) -> str:
     """A report or rows as JSON; times in ISO 8601, anything else that JSON lacks as its text."""
     plain_value = value.as_dict() if isinstance(value, Report) else list(value)
-    text = json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False)
-    return re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)  # DEL and C1; JSON escapes C0
+    return in_json(json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False))
 
 
 def plain(value: Any) -> str:

@@ -7,7 +7,7 @@ The connection `spark_kubernetes`, as Airflow reads it from AIRFLOW_CONN_SPARK_K
 
 from onlyonce.airflow import dags
 
-IMAGE = "registry.example/onlyonce:0.2.0"
+IMAGE = "registry.example/onlyonce:1"
 HERE = "/opt/onlyonce/docker/kubernetes"
 
 globals().update(

@@ -12,9 +12,10 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File  # noqa: E402
 
-from docs.generate import commands, diagrams, values, views  # noqa: E402
+from docs.generate import commands, diagrams, specification, values, views  # noqa: E402
+from tests.mutants import table  # noqa: E402
 
-SECTIONS = {"How to": "how-to", "Reference": "reference", "Explanation": "explanation"}
+SECTIONS = {"How to": "how-to", "Reference": "reference", "Specification": "specification", "Explanation": "explanation", "Decisions": "decisions"}
 PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
@@ -44,6 +45,8 @@ FIRST = {
         "views",
         "errors",
     ],
+    "specification": ["index", *specification.ORDER, "fail-points"],
+    "decisions": ["index"],
     "explanation": ["promises", "what-goes-wrong", "flow", "lives", "why", "protocol", "limits", "alternatives", "cost", "scale", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""
@@ -82,8 +85,8 @@ def _rank(folder: str, page: str) -> tuple[int, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Draw the diagrams, list the pages where a page asks for it, and keep readers on the site."""
-    markdown = markdown.replace("<!-- pages -->", _pages(config.nav))
+    """Draw the diagrams, list the pages and count the mutants where a page asks for it, and keep readers on the site."""
+    markdown = markdown.replace("<!-- pages -->", _pages(config.nav)).replace("<!-- mutants -->", table.total())
     return LINK.sub(lambda found: _inside(found, page.file.src_uri), diagrams.drawn(markdown))
 
 

@@ -1,4 +1,4 @@
-"""The Bloom filter of a catalog chunk: "certainly new" without a look at the ids (SYSTEMS.md, 2). Pure numpy.
+"""The Bloom filter of a catalog chunk: "certainly new" without a look at the ids. Pure numpy.
 
 Two filters in one. The first is asked for every id: blocked, one 64-bit word in which an id has three bits (Putze, Sanders and
 Singler, "Cache-, hash- and space-efficient Bloom filters"), so that one read and one comparison say no to all but some three of a

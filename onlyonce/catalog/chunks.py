@@ -16,7 +16,7 @@ from onlyonce.database.connect import ask, do
 from onlyonce.model.operate.collecting import BUCKET
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
-"""System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""
+"""System time is cut into buckets of ten minutes."""
 
 Probe = Literal["own_bucket", "live_buckets"]
 """Which buckets may hold an earlier delivery of a record. Its own, when a re-delivery keeps its system time (a
@@ -192,7 +192,7 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     """Make the partition of a bucket before a batch needs it; gives the collection floor.
 
     Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
-    CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them (experiments, A10).
+    CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
     """
     row = ask(connection, "catalog", "floor", instance=instance)[0]
     parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"

@@ -98,7 +98,7 @@ def unpack(packed: bytes) -> Ids:
 
 def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
     """True for one row of each id: the least by `order`. Twins inside a batch are decided by a total order,
-    not by who came first: with other splits another one would (experiments, A6)."""
+    not by who came first: with other splits another one would."""
     first = np.ones(len(ids[0]), dtype=bool)
     by_high = _order(ids[0])
     high = ids[0][by_high]

@@ -59,7 +59,7 @@ def register(
     start_from: dict[str, Any] | None = None,
     kind: Literal["stream", "backfill"] = "stream",
 ) -> Lineage:
-    """The live lineage of a query, made if there is none; the checkpoint is made after it (experiments, B18).
+    """The live lineage of a query, made if there is none; the checkpoint is made after it.
 
     A backfill's lineage has no checkpoint: only its epoch and its units.
     """
@@ -95,7 +95,7 @@ def refuse_damaged(lineage: Lineage) -> None:
 
 def bump(connection: Connection, lineage: Lineage, run_id: str) -> Driver:
     """Make this driver the one that may commit. Ends the sessions of older ones first: a stalled one that
-    holds the epoch row would keep the bump waiting, and its commit must fail anyway (experiments, A8).
+    holds the epoch row would keep the bump waiting, and its commit must fail anyway.
 
     Raises Superseded when `lineage new` has closed this life since it was looked up."""
     ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)

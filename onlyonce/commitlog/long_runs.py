@@ -1,4 +1,4 @@
-"""Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop. Protocol step 13."""
+"""Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop. docs/specification/long-run.md."""
 
 from __future__ import annotations
 

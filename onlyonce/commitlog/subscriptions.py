@@ -1,4 +1,4 @@
-"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again. PROTOCOL.md, 17.
+"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again. docs/specification/pull.md.
 
 A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there the
 collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered again.

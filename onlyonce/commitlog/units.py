@@ -1,4 +1,4 @@
-"""A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content. Protocol step 3."""
+"""A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content. docs/specification/unit.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Claim:
     """What a unit's first statement says: who wants to commit it, and of what kind it is.
 
     A data unit's rows are in the transaction; it is skipped when it is there. A witness unit's rows go
-    elsewhere; when it is there, they are emitted again (experiments, A5). Both are compared first.
+    elsewhere; when it is there, they are emitted again. Both are compared first.
     """
 
     unit: UnitId

@@ -78,7 +78,7 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, lo
 
     `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
 
-    A fenced driver may still write into the checkpoint and so stop the live one (experiments, A8), and a live one clears away the
+    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the
     blocks of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
     """
     in_a_row = 0

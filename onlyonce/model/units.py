@@ -66,8 +66,8 @@ class FloatSum:
 class Content:
     """What a unit holds, free of order: how many rows, a hash over the exact columns, sums of the floats.
 
-    Floats are apart because a sum of doubles differs in its last digits with the order of its terms
-    (experiments, A6); they are compared with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
+    Floats are apart because a sum of doubles differs in its last digits with the order of its terms;
+    they are compared with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
     """
 
     rows: int

@@ -1,12 +1,29 @@
-"""Shows the control characters of a text, which a terminal would obey: records, file names and errors may have any. Pure."""
+"""Shows the characters of a text that a terminal would obey or that can't be printed: records, file names and errors may have any. Pure."""
 
 from __future__ import annotations
 
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_SHOWN |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-"""The second kind turns the direction of what follows it, so that a name reads as another one."""
+import re
+
+HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0, DEL and C1; line separators; changes of direction, by which a name reads as another one; halves of surrogate pairs. Java reads the pattern as Python does."""
+_LAYOUT = "\n\t"
 
 
 def visible(text: str) -> str:
-    r"""Return the text with C0, C1 and DEL as `\x1b`, and with changes of direction as `\u202e`. Line breaks and tabs stay."""
-    return text.translate(_SHOWN)
+    r"""Return the text with hidden characters as `\x1b` or `\u202e`. Line breaks and tabs stay."""
+    return HIDDEN.sub(lambda one: one[0] if one[0] in _LAYOUT else _written(one), text)
+
+
+def in_line(text: str) -> str:
+    """Return the text with all hidden characters written out, line breaks and tabs too."""
+    return HIDDEN.sub(_written, text)
+
+
+def in_json(text: str) -> str:
+    """Return JSON with the escapes of JSON for its hidden characters. Line breaks stay: within strings JSON escapes them itself."""
+    return HIDDEN.sub(lambda one: one[0] if one[0] in _LAYOUT else f"\\u{ord(one[0]):04x}", text)
+
+
+def _written(one: re.Match[str]) -> str:
+    code = ord(one[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

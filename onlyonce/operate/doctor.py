@@ -154,13 +154,17 @@ def _changed(
 
 
 def _refused(pipeline: Pipeline) -> dict[str, OnlyonceError]:
-    """Return the outputs whose tables can't take their rows. Empty if a function has changed since the last check: that needs Spark."""
+    """Return the outputs whose tables can't take their rows; under "" why no run begins, such as a function that is missing.
+
+    Tables are not compared if a function has changed since the last check: that needs Spark.
+    """
     from onlyonce.check import look  # with it come Spark's modules
 
     try:
-        return {name: error for name, error in look.wrong_tables(pipeline, look.found(pipeline) or {}).items() if for_good(error)}
-    except OnlyonceError:
-        return {}  # a function that is not there: `changed` has it
+        schemas = look.found(pipeline) or {}
+    except OnlyonceError as error:
+        return {"": error}
+    return {name: error for name, error in look.wrong_tables(pipeline, schemas).items() if for_good(error)}
 
 
 def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:

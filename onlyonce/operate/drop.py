@@ -2,7 +2,7 @@
 
 It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input, archive and the tables of
 its sinks stay; `--tables` removes the tables too. Without `--yes` it only says what would be removed and what would stay. It may be
-killed at any point: the same command goes on (jobs/PROTOCOL.md, 14).
+killed at any point: the same command goes on (docs/specification/drop.md).
 
 Errors: Refused while the pipeline is declared, and if the variable of a sink's database is not set; Retryable while a driver of it
 has a session. An unknown name is no error, since a dropped pipeline is unknown too. Not promised: that a living driver without a session

@@ -35,7 +35,7 @@ PROPERTIES = delta.KEEP_ALL | {
 PLACED_BY = f"oo_event_time timestamp, oo_frontier {FRONTIER}"
 """What says of a row in which window it is, and whether that was closed."""
 UNSPLIT = 2147483647
-"""The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
+"""The files that one trigger may take: so many that a commit is never split over batches."""
 
 
 def schema(pipeline: Pipeline) -> StructType:

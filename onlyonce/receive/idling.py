@@ -1,7 +1,7 @@
 """Decides, between two batches of receive, that the watermark of a pipeline with several sources goes on without some of them.
 
 A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others are further, that is a close: its row fixes
-the new tide and which sources are idle, so a replay of what comes sees the same. Protocol step 7.
+the new tide and which sources are idle, so a replay of what comes sees the same. docs/specification/watermark-marker.md.
 
 Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found idle at the moment when it is: a look must have
 found nothing of it since.

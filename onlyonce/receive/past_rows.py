@@ -1,6 +1,6 @@
 """The rows of `events` as of an earlier version, and those of some batches, whatever has become of the files that they were written to.
 
-Old commits are compacted (PROTOCOL.md, 19): their rows are in other files, and Delta's log forgets them. So nobody asks Delta for an old version. The
+Old commits are compacted (docs/specification/compaction.md): their rows are in other files, and Delta's log forgets them. So nobody asks Delta for an old version. The
 table is read as it is now, less what has come later; a row says of which batch it is, and the log of which version that is.
 
 Who calls it: outputs, backfills, releases. Errors: those of Spark.

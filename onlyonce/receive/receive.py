@@ -219,7 +219,7 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
-    """Protocol step 7: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
+    """docs/specification/watermark-marker.md: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
     with context.receiving:
         number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
         passing("close-after-begin")

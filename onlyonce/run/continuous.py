@@ -1,4 +1,4 @@
-"""The queries of a long run: each is started once and stays up, receive and the outputs beside each other. Protocol step 13.
+"""The queries of a long run: each is started once and stays up, receive and the outputs beside each other. docs/specification/long-run.md.
 
 Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that order:
 - a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;

@@ -1,4 +1,4 @@
-"""The outputs of a long run that stand still. The threads of the outputs and the thread that watches them share it. Protocol step 13.
+"""The outputs of a long run that stand still. The threads of the outputs and the thread that watches them share it. docs/specification/long-run.md.
 
 Who calls it: `onlyonce.run.continuous`. Errors: the error that the run ends with when every output stands still.
 """

@@ -1,4 +1,4 @@
-"""A life of an output that begins with what retention has left of `events`, because a person says that this will do. PROTOCOL.md, 20.
+"""A life of an output that begins with what retention has left of `events`, because a person says that this will do. docs/specification/removal.md.
 
 An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed they are refused, until
 `onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of such a life's. Totals and the first sessions are

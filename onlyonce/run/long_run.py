@@ -1,8 +1,7 @@
 """A long run: one driver that takes in what comes until it is asked to stop. This module keeps its row in the log; its
 queries are in `onlyonce.run.continuous`.
 
-It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to do. Protocol
-step 13. Who calls it: `onlyonce.run.stream`.
+It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to do. docs/specification/long-run.md. Who calls it: `onlyonce.run.stream`.
 """
 
 from __future__ import annotations

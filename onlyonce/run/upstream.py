@@ -1,4 +1,4 @@
-"""What an output of a chain waits for in a long run: that the output before it has read and written as far as its batch reads. Protocol step 13.
+"""What an output of a chain waits for in a long run: that the output before it has read and written as far as its batch reads. docs/specification/long-run.md.
 
 In a drain an output has its turn behind the one before it, so there is nothing to wait for. Who calls it: `continuous`. Errors: Retryable where the one before stands
 still; what `between_batches` raises.

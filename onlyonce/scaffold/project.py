@@ -84,7 +84,7 @@ def _texts(name: str, sample: Sample) -> dict[str, str]:
     }
     # In a checkout these two are links to the platform's own, in a wheel copies of them.
     compose = (TEMPLATES / "docker-compose.yml").read_text("utf-8")
-    for old, new in _in_containers(name, words["version"]).items():
+    for old, new in _in_containers(name).items():
         assert compose.count(old) == 1, old
         compose = compose.replace(old, new)
     secrets = (TEMPLATES / "compose-env.sh").read_text("utf-8").replace("docker/compose-env.sh", "compose-env.sh")
@@ -139,11 +139,11 @@ def _refuse_what_no_declaration_takes(
     )  # fmt: skip
 
 
-def _in_containers(name: str, version: str) -> dict[str, str]:
+def _in_containers(name: str) -> dict[str, str]:
     """The parts of the shipped compose file that differ in a project."""
     return {
         "name: onlyonce\n": f"name: {name}\n",
-        f"  image: onlyonce:{version}\n": f"  image: {name}:0.1.0\n",
+        "  image: onlyonce:local\n": f"  image: {name}:0.1.0\n",
         "build: {context: ., dockerfile: docker/Dockerfile}": "build: {context: .}",
         "${ONLYONCE_PIPELINES:-/opt/onlyonce/jobs/pipelines.py}": f"/opt/{name}/{name}/pipelines.py\n  # Empty: "
         f"inbox/{name} in the volume.\n  {name.upper()}_INBOX: ''",

@@ -9,6 +9,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from onlyonce import environment, settings
+from onlyonce.session import callers
 from onlyonce.spark import temporary
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.options import options, with_retries
@@ -30,7 +31,9 @@ def start(name: str, master: str | None = None) -> SparkSession:
         builder = builder.master(chosen)
     for key, value in _options(chosen).items():
         builder = builder.config(key, value)
+    callers.guard_accumulators()
     session = builder.getOrCreate()
+    callers.guard(session.sparkContext._gateway)
     if level := session.conf.get("spark.log.level", None):
         session.sparkContext.setLogLevel(level)
     if settings.spark().spark_log is None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from pyspark.daemon import manager
 
-from onlyonce.session import garbage
+from onlyonce.session import callers, garbage
 
 LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "xxhash", "psycopg2", "sqlalchemy", "structlog", "tenacity")
 """None of them starts a thread before it is used: a fork has only the thread that forks."""
@@ -30,4 +30,5 @@ def read_libraries() -> None:
 
 if __name__ == "__main__":
     read_libraries()
+    callers.guard_daemon()
     manager()

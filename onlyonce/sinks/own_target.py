@@ -1,4 +1,4 @@
-"""Claims an output's target before its table is made, and notices if somebody has deleted the table. PROTOCOL.md, 1.
+"""Claims an output's target before its table is made, and notices if somebody has deleted the table. docs/specification/target.md.
 
 The log knows the targets of this platform. What another platform has written is known by the note in the table or folder itself (`model.sinks.owner`).
 

@@ -3,7 +3,7 @@
 The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and flushed to the
 disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A message that is
 delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock: two at once share the
-messages, and a kill at any point only causes a second delivery (jobs/PROTOCOL.md, 17).
+messages, and a kill at any point only causes a second delivery (docs/specification/pull.md).
 
 Errors: Refused (no such subscription, another pipeline's, no credentials), Retryable while Pub/Sub or the log is away.
 """
@@ -116,7 +116,7 @@ class _Lander:
         return self.landed
 
     def _take(self, messages: list[Message], pulled_at: float) -> None:
-        """The steps of PROTOCOL.md, 17, for the answer to one pull, which was asked for at `pulled_at`."""
+        """The steps of docs/specification/pull.md, for the answer to one pull, which was asked for at `pulled_at`."""
         passing("land-after-pull")
         path = self.inbox / f"{PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid4().hex}.jsonl"
         hidden = path.with_name(f".{path.name}")

@@ -1,4 +1,4 @@
-"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id. PROTOCOL.md, 4.
+"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id. docs/specification/delta-commit.md.
 
 Each try looks at the table as it is now, and its commit is on condition that the next version is not there: delta-rs's conditional PUT. It takes such a commit for an append, which would
 stand beside whatever came in between. So it is not to try by itself. Whoever has lost looks again: first whether the transaction is there, which a twin may have committed, then whether the

@@ -27,7 +27,7 @@ class State:
 def prepare(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
     """Make the checkpoint of a new lineage, or see that the one there is the registered one.
 
-    Spark keeps a `metadata` file that is there already (experiments, B18). Raises Refused when it was
+    Spark keeps a `metadata` file that is there already. Raises Refused when it was
     lost or swapped.
     """
     if is_its_own(folder, lineage, checkpoint_id, begun):

@@ -1,4 +1,4 @@
-"""Commits to Delta that can be repeated, and the check afterwards that the right one is there. Protocol step 4.
+"""Commits to Delta that can be repeated, and the check afterwards that the right one is there. docs/specification/delta-commit.md.
 
 Delta silently skips a write at or below the highest txnVersion of a txnAppId. So a commit that was not acknowledged is compared with the one that was meant.
 """

@@ -49,7 +49,7 @@ WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
 ORDER BY batch_id DESC LIMIT 1
 
 -- short_wait --
--- New readers queue behind a DROP that waits for a running one, so it waits shortly (experiments, A10).
+-- New readers queue behind a DROP that waits for a running one, so it waits shortly.
 SELECT set_config('lock_timeout', :wait, true)
 
 -- size --

@@ -1,4 +1,4 @@
-"""The holes that issue 20 lists, by its numbers, and the tests that each of them has. The ledger writes them into its results."""
+"""The holes that a review of a sink in a second database found, by number, and the tests that each of them has. The ledger writes them into its results."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import onlyonce
+from docs.generate import specification
 from onlyonce import settings
 from onlyonce.operate import audit, doctor
 from onlyonce.run import lineage
@@ -27,10 +28,7 @@ from tests.support.platform import Platform, Server, multiset
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 SHOP = "tests/support/iceberg_shop.py"
-POINTS = (
-    "iceberg-unit-before-claim", "iceberg-unit-after-claim", "iceberg-unit-after-commit", "iceberg-before-file", "iceberg-after-file",
-    "iceberg-before-commit", "iceberg-after-look", "iceberg-after-commit", "output-before-end",
-)  # fmt: skip
+POINTS = (*specification.points("iceberg-"), "output-before-end")
 ALL = ("shop", "--from", "2025-12-31T00:00:00Z", "--to", "2026-01-01T00:30:00Z", "--output", "per_shop")
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault]
 SUPERSEDED = 69
 
 # The first chain begins with the one that breaks the obvious way: the Delta write of a stateful output is
-# there, its checkpoint commit is not (experiments, A4).
+# there, its checkpoint commit is not.
 CHAINS = {
     "output": ["delta-after-write", "output-before-end", "output-after-end", "postgres-after-units"],
     "receive": [

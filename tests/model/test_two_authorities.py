@@ -1,5 +1,5 @@
-"""Epoch, unit, batch and life over two databases and a Delta table: every state that can be reached, by the rules of
-before issue 20 (the holes are there), by those of now (nothing is), and by those of now without one (it is missed).
+"""Epoch, unit, batch and life over two databases and a Delta table: every state that can be reached, by earlier rules
+(the holes are there), by those of now (nothing is), and by those of now without one (it is missed).
 
 jobs/PROTOCOL.md, "What is proved by a model", says what is in the model and what is not.
 """

@@ -1,7 +1,7 @@
 """Break one file of the product as it is imported: its text is changed, nothing on disk is. libcst is loaded only then.
 
 Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
-that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it.
+that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it, a file of another kind where a test does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from tests.mutants import generated
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS, changed
 
+ROOT = Path(__file__).resolve().parents[2]
 READS_SQL = '(FOLDER / "statements" / f"{name}.sql").read_text()'
 
 
@@ -64,7 +66,22 @@ def mutant_of(name: str) -> Mutant:
 
 def install(name: str) -> None:
     """Break the product in this process."""
-    sys.meta_path.insert(0, _Finder(mutant_of(name)))
+    mutant = mutant_of(name)
+    if mutant.is_python or mutant.is_sql:
+        sys.meta_path.insert(0, _Finder(mutant))
+    else:
+        _break_text(mutant)
+
+
+def _break_text(mutant: Mutant) -> None:
+    """Change a file of neither Python nor SQL where this process reads it as text."""
+    read, broken = Path.read_text, ROOT / mutant.file
+
+    def read_text(self: Path, *arguments: Any, **named: Any) -> str:
+        text = read(self, *arguments, **named)
+        return changed(mutant, text) if self == broken else text
+
+    Path.read_text = read_text  # type: ignore[method-assign]
 
 
 def sql(name: str, text: str) -> str:

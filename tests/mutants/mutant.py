@@ -25,3 +25,8 @@ class Mutant:
     def is_sql(self) -> bool:
         """Whether the file is of SQL."""
         return self.file.endswith(".sql")
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the file is imported. One that is neither this nor SQL is read by tests: a manifest, the Makefile."""
+        return self.file.endswith(".py")

@@ -1,9 +1,14 @@
-"""Write README.md, the table of mutants: `python -m tests.mutants.table`. A test compares it with the data."""
+"""Write README.md, the table of mutants, and print the sum of verdicts: `python -m tests.mutants.table`.
+
+A test compares the table with the data. The site's page on proofs has the sum (docs/generate/hooks.py).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+from tests.mutants import results
 from tests.mutants.mutants import MUTANTS
 
 HEAD = """# Mutants
@@ -38,6 +43,16 @@ def text() -> str:
     return HEAD + "".join(rows)
 
 
+def total() -> str:
+    """Return how many mutants have which verdict, as a sentence."""
+    found = results.load()
+    verdicts = Counter(found[name]["verdict"] if name in found else "" for name in MUTANTS)
+    return (
+        f"Of {len(MUTANTS)} mutants {verdicts['caught']} are caught, {verdicts['equivalent']} are argued to be equivalent, "
+        f"{verdicts['alive']} are alive, and {verdicts['']} have no recorded run."
+    )
+
+
 def _short(test: str) -> str:
     path, _, name = test.partition("::")
     return f"{path.removeprefix('tests/')}: {name}" if name else path.removeprefix("tests/")
@@ -45,3 +60,4 @@ def _short(test: str) -> str:
 
 if __name__ == "__main__":
     Path(__file__).with_name("README.md").write_text(text())
+    print(total())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -77,3 +80,28 @@ def client(anonymous: TestClient, token: Token) -> TestClient:
     """A client with the cookie of a user who may start runs."""
     anonymous.cookies.set("_token", token("USER"))
     return anonymous
+
+
+class ByName(SimpleAuthManager):
+    """Permit a user only the DAGs in the user's name, as an auth manager with permissions per DAG does."""
+
+    def is_authorized_dag(self, **asked: Any) -> bool:
+        """Compare the DAG's id with the names; without an id any DAG will do, as in the FAB auth manager."""
+        allowed = asked["user"].username.split(",")
+        details = asked.get("details")
+        return (details is None or details.id is None or details.id in allowed) and super().is_authorized_dag(**asked)
+
+
+@pytest.fixture
+def by_name(anonymous: TestClient, token: Token, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a client of the page for a user who may see the DAGs with these names."""
+    token("VIEWER")
+    manager = ByName()
+    manager.init()
+    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", manager)
+
+    def client(names: str, role: str = "USER") -> TestClient:
+        anonymous.cookies.set("_token", token(role, names))
+        return anonymous
+
+    return client

@@ -7,43 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.api_fastapi import app as airflow_app
-from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page import search
-from tests.page.conftest import Token
 from tests.page.shop import EVIL, Shop, events
 from tests.page.test_details import PARTS
 from tests.page.test_page import PATHS
 from tests.page.test_search import asked
 
 SECURITY = Path(__file__).parents[2] / "docs/explanation/security.md"
-
-
-class ByName(SimpleAuthManager):
-    """Permit a user only the DAGs in the user's name, as an auth manager with permissions per DAG does."""
-
-    def is_authorized_dag(self, **asked: Any) -> bool:
-        """Compare the DAG's id with the names; without an id any DAG will do, as in the FAB auth manager."""
-        allowed = asked["user"].username.split(",")
-        details = asked.get("details")
-        return (details is None or details.id is None or details.id in allowed) and super().is_authorized_dag(**asked)
-
-
-@pytest.fixture
-def by_name(anonymous: TestClient, token: Token, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a client of the page for a user who may see the DAGs with these names."""
-    token("VIEWER")
-    manager = ByName()
-    manager.init()
-    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", manager)
-
-    def client(names: str, role: str = "USER") -> TestClient:
-        anonymous.cookies.set("_token", token(role, names))
-        return anonymous
-
-    return client
 
 
 @pytest.mark.parametrize(

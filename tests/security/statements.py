@@ -65,6 +65,7 @@ NO_CASE = (
     "The one exception is Airflow's asynchronous URL: asyncpg has no such option.",
     "It holds the password of the role `airflow`,",
     "On a cluster of your own set `spark.authenticate` yourself.",
+    "Elsewhere a user of the same machine may call them.",
     "MySQL 8's own methods (`caching_sha2_password`, `sha256_password`)",
     "In addition:",
     "What the server itself quotes of a row (`DETAIL`) stays in the error,",

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from onlyonce import tables
+from onlyonce import logs, tables
+from onlyonce.airflow.log import task_report
+from onlyonce.airflow.page import app
 from onlyonce.local.platform import Login
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
+from onlyonce.model.values import line_values
 from onlyonce.settings import ROOT
 from tests.security.statements import states
 
 HOSTILE = "a\x1b]0;owned\x07b\x9b2Jc\x7fd\re\x08"
 SHOWN = r"a\x1b]0;owned\x07b\x9b2Jc\x7fd\x0de\x08"
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+ODD = f"{HOSTILE}\u202egpj\u2028\u2067\udc80"
+"""With changes of direction, a line separator and a byte of a file name that is no UTF-8."""
+REPORT = Report(ODD, "", {"file": ODD}, {"rows": [{"raw": ODD}]}, [ODD])
 
 
 def printed(work: object) -> str:
@@ -28,6 +37,23 @@ def printed(work: object) -> str:
     out = io.StringIO()
     console = tables.console(file=out)
     work(console)  # type: ignore[operator]
+    return out.getvalue()
+
+
+def logged(form: str) -> str:
+    """Return what a job writes to its log of a report, in this form."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as out:
+        patch.setenv("ONLYONCE_LOG", form)
+        logs.configure(pipeline=ODD)
+        logs.tell(REPORT)
+    return out.getvalue()
+
+
+def of_task() -> str:
+    """Return what a task of Airflow without a driver writes to its log of a report."""
+    log, out = logging.Logger("task"), io.StringIO()
+    log.addHandler(logging.StreamHandler(out))
+    task_report.tell(REPORT, log)
     return out.getvalue()
 
 
@@ -41,30 +67,38 @@ def test_no_name_reads_as_another_one() -> None:
 
 @states(r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs and progress lines.")
 @pytest.mark.parametrize(
-    "work",
+    "written",
     [
-        lambda out: tables.show_rows([{"raw": HOSTILE, HOSTILE: 1}], out, title=HOSTILE),
-        lambda out: tables.show_report(Report(HOSTILE, "", {"file": HOSTILE}, {}, [HOSTILE]), out),
-        lambda out: tables.show_error(Refused(HOSTILE, data=HOSTILE, hint=HOSTILE), out),
-        lambda out: out.print(HOSTILE, markup=False),
+        lambda: printed(lambda out: tables.show_rows([{"raw": ODD, ODD: 1}], out, title=ODD)),
+        lambda: printed(lambda out: tables.show_report(REPORT, out)),
+        lambda: printed(lambda out: tables.show_error(Refused(ODD, data=ODD, hint=ODD), out)),
+        lambda: printed(lambda out: out.print(ODD, markup=False)),
+        lambda: str(Refused(ODD, data=ODD, hint=ODD)),
+        lambda: line_values.shown(ODD),
+        lambda: logged("lines"),
+        lambda: logged("json").replace("u001b", "x1b"),
+        lambda: of_task(),
+        lambda: app._templates.from_string("{{ odd }}").render(odd=ODD),
+        lambda: app._templates.from_string("<input value='{{ odd }}'>").render(odd=ODD),
     ],
-    ids=["rows", "report", "error", "line"],
+    ids=["rows", "report", "error", "line", "error's text", "reason", "log", "log in JSON", "task's log", "page", "page's attribute"],
 )
-def test_no_control_character_reaches_a_terminal(work: object) -> None:
-    """Not one of C0 or C1, except line breaks and tabs."""
-    found = printed(work)
+def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> None:
+    """Not one of C0 or C1, except line breaks and tabs; nor what turns the direction, ends a line or can't be encoded."""
+    found = written()
 
     assert CONTROLS.findall(found) == []
     assert r"\x1b]0;owned" in found
+    found.encode()
 
 
 @states("In JSON it has JSON's own escape, so a script reads the value as it is.")
 def test_json_keeps_the_value() -> None:
     """And prints none of its control characters, also if a backslash precedes an x in the value."""
-    text = tables.as_json([{"raw": HOSTILE, "file": r"\x9b"}])
+    text = tables.as_json([{"raw": ODD, "file": r"\x9b"}])
 
     assert CONTROLS.findall(text) == []
-    assert json.loads(text) == [{"raw": HOSTILE, "file": r"\x9b"}]
+    assert json.loads(text) == [{"raw": ODD, "file": r"\x9b"}]
 
 
 @states("An error shows them wherever it goes: on a terminal, in a task's log, on Airflow's page.")

@@ -16,7 +16,8 @@ JARS = Path(sys.prefix) / "jars"
 
 def compared(folder: Path) -> int:
     """Return the exit code of the comparison that set-up makes after it has got the jars."""
-    return subprocess.run(["make", "--silent", "jar-hashes", f"JARS={folder}"], cwd=ROOT, capture_output=True, check=False).returncode
+    command = ["make", "--silent", "--file=-", "jar-hashes", f"JARS={folder}"]
+    return subprocess.run(command, cwd=ROOT, input=(ROOT / "Makefile").read_text(), text=True, capture_output=True, check=False).returncode
 
 
 @states("Set-up refuses jars that differ from our own hashes (`docker/*.sha256`), and `make jar-hashes` compares them again.")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from pathlib import Path
 from typing import Any
+
+import psutil
+import pytest
 
 from tests.compose import composed
 from tests.security.statements import states
 from tests.support import spark_rpc
+
+NOBODY = 65534
 
 
 @states("A local driver's ports refuse each request that does not know the session's secret, before they deserialise anything")
@@ -15,6 +23,50 @@ def test_a_local_driver_asks_for_authentication(spark: Any) -> None:
     got = spark_rpc.answer(int(spark.conf.get("spark.driver.port")))
 
     assert "SaslMessage" in got
+
+
+def answer_to_another(port: int) -> bytes:
+    """Call the batch function of a query, as the JVM does, by a socket of another user; return what the port answers."""
+    os.seteuid(NOBODY)
+    try:
+        client = socket.socket()  # whose it is was decided here
+    finally:
+        os.seteuid(0)
+    with client:
+        client.settimeout(20)
+        client.connect(("127.0.0.1", port))
+        try:
+            client.sendall(b"c\np0\ncall\nro1\ni7\ne\n")
+            return client.recv(1000)
+        except ConnectionError:
+            return b""
+
+
+def listening(process: psutil.Process) -> set[int]:
+    """Return the ports on which a process listens."""
+    return {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+
+
+@states("The ports of a driver's Python answer to no other user: on Linux a connection of one ends before anything of it is read.")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Path) -> None:
+    """The callback server, by which a query's batch function is called; the server of accumulators; the daemon of workers. The query goes on."""
+    batches: list[int] = []
+    before = listening(psutil.Process())
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rows.writeStream.foreachBatch(lambda frame, number: batches.append(number)).option("checkpointLocation", str(tmp_path))
+    query.trigger(availableNow=True).start().awaitTermination()
+    spark.sparkContext.parallelize(range(2)).map(str).collect()
+    daemons = [one for one in psutil.Process().children(recursive=True) if "onlyonce.session.worker_daemon" in one.cmdline() and listening(one)]
+    python = {spark.sparkContext._gateway._callback_server.port, *(listening(psutil.Process()) - before), *listening(daemons[0])}
+    java = listening(psutil.Process(spark.sparkContext._gateway.proc.pid))
+    assert len(python) >= 2
+    assert len(java) == 3
+
+    assert {port: answer_to_another(port) for port in python} == dict.fromkeys(python, b"")
+    assert all(not got or b"Authentication error" in got for got in map(answer_to_another, java))
+    assert 7 not in batches
+    assert spark.sparkContext.parallelize(range(2)).map(str).collect() == ["0", "1"]
 
 
 @states("In compose the master, the workers and the drivers share `SPARK_SECRET`, which is in a file and on no command line, and Spark's page has no kill buttons.")

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from docs.generate import specification
 from tests.fault import strikes
 from tests.support.platform import ROOT
 
@@ -14,12 +15,14 @@ PASSING = re.compile(r'passing\(f?"([^"]+)"\)')
 STRUCK: dict[str, dict[str, str]] = json.loads(strikes.FILE.read_text())
 BY_PREFIX = re.compile(r'f"([a-z-]+-)\{')
 """How a test names a family of points: a prefix, and what follows it elsewhere in the same file."""
+FROM_TABLES = re.compile(r'specification\.points\("([a-z-]+-)"\)')
+"""How a test takes a family of points from the specification."""
 RECORDED = 100
 """So many points have a record at least; it is to grow to all of them."""
 NOT_THEIRS = ("tests/mutants", "tests/unit/test_failpoints.py", "tests/fault/results.json")
 
 
-def points() -> set[str]:
+def in_code() -> set[str]:
     """The names in the product; one that is put together is there for each of its beginnings."""
     found = {name for path in ROOT.glob("onlyonce/**/*.py") for name in PASSING.findall(path.read_text())}
     of_witness = {name for name in found if "{points}" in name}
@@ -35,14 +38,18 @@ def named() -> set[str]:
             text = path.read_text()
             words = set(re.findall(r'"([a-z]+(?:-[a-z]+)*)"', text))
             found |= words | {prefix + word for prefix in BY_PREFIX.findall(text) for word in words}
+            found |= {point for prefix in FROM_TABLES.findall(text) for point in specification.points(prefix)}
     return found
+
+
+def test_each_fail_point_has_one_row() -> None:
+    """In the tables of the specification, and each row's points are in the code."""
+    assert sorted(specification.points()) == sorted(in_code())
 
 
 def test_each_fail_point_is_struck_by_a_test() -> None:
     """One that nobody strikes is a step whose kill nobody has seen."""
-    there = points()
-    assert len(there) > 100
-    assert {"iceberg-unit-after-claim", "delta-before-deletes", "anew-before-clear"} <= there
+    there = set(specification.points())
     assert len(there & set(STRUCK)) > RECORDED
     assert there - set(STRUCK) - named() == set()
 
@@ -51,5 +58,5 @@ def test_each_fail_point_is_struck_by_a_test() -> None:
 def test_the_test_that_struck_is_there(point: str) -> None:
     """By its file and name; the point is still passed."""
     path, _, name = STRUCK[point]["test"].partition("::")
-    assert point in points()
+    assert point in specification.points()
     assert f"def {name.split('[')[0]}(" in (ROOT / path).read_text()

@@ -23,6 +23,7 @@ from onlyonce.airflow.page.pages import ROWS
 from onlyonce.airflow.page.read import Ask, log
 from onlyonce.catalog.bloom import FALSE_POSITIVES
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.visible import visible
 
 FEW = 5
 """How many backfills and files the page of a pipeline has; a link leads to all."""
@@ -45,6 +46,7 @@ _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
+    finalize=lambda value: visible(value) if isinstance(value, str) else value,
 )
 _templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
 _templates.globals.update(

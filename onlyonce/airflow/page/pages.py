@@ -50,11 +50,11 @@ def page(rows: Sequence[dict[str, Any]], order: Order, size: int = ROWS) -> Page
 
 
 def instant(text: str) -> datetime:
-    """A time with its zone. Raises ValueError."""
+    """A time with its zone, in UTC: PostgreSQL has not all zones that Python has. Raises ValueError and OverflowError."""
     value = datetime.fromisoformat(text)
     if value.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
-    return value
+    return value.astimezone(UTC)
 
 
 BATCHES = Order(("batch",), (int,), (2**62,))

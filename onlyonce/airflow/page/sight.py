@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -34,11 +34,7 @@ class Sight:
 
     def __call__(self, query: str, /, **values: Any) -> list[Row]:
         """Return the rows of a named query that belong to visible pipelines. Raises Refused for a NUL character."""
-        for value in values.values():
-            if isinstance(value, str) and "\0" in value:
-                raise Refused(
-                    "this address contains a NUL character", hint="remove it: nothing in the log contains one"
-                )
+        _refuse_nul(values.values())
         rows = self._ask(query, **values)
         if query == "findings":
             return [row | {"finding": None} if self._is_foreign(row["where"]) else row for row in rows]
@@ -58,7 +54,8 @@ class Sight:
         return any(self.may(dag_id, "GET" if who == "viewers" else "POST") for dag_id in self._dags.get(instance, ()))
 
     def may(self, dag_id: str, method: Literal["GET", "POST"]) -> bool:
-        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG."""
+        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG. Raises Refused for a NUL character."""
+        _refuse_nul((dag_id,))
         if (dag_id, method) not in self._allowed:
             details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
             self._allowed[dag_id, method] = get_auth_manager().is_authorized_dag(
@@ -73,6 +70,12 @@ class Sight:
         if subject is None or all(map(self.sees, self._dags)):
             return False
         return not self.sees(subject.partition("/")[0])
+
+
+def _refuse_nul(values: Iterable[Any]) -> None:
+    """Raise Refused for a string that no PostgreSQL takes, neither ours nor Airflow's."""
+    if any(isinstance(value, str) and "\0" in value for value in values):
+        raise Refused("this address contains a NUL character", hint="remove it: nothing in the log contains one")
 
 
 def _instance(of: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for. PROTOCOL.md, 19.
+"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for. docs/specification/compaction.md.
 
 Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact.compaction`. No errors of its own.
 """

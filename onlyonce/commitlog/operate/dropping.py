@@ -1,4 +1,4 @@
-"""Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared. PROTOCOL.md, 14.
+"""Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared. docs/specification/drop.md.
 
 One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is removed when its
 place is clear. So a drop that was killed goes on from the notes.

@@ -1,4 +1,4 @@
-"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked for. PROTOCOL.md, 21.
+"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked for. docs/specification/erasure.md.
 
 Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where a removal by age is under way.
 """

@@ -1,4 +1,4 @@
-"""Old batches of outputs are cut from the log, and what they met of each window is added up. PROTOCOL.md, 22.
+"""Old batches of outputs are cut from the log, and what they met of each window is added up. docs/specification/log-retention.md.
 
 What a batch came to is in the sums of its life before it goes (`retention`). A cut is some statements, each of a bounded number of batches and a transaction of its
 own. Each decides by what it finds, so one that is killed has done nothing, and the next cut goes on.

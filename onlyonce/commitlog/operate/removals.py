@@ -1,4 +1,4 @@
-"""Removals of old records from `events`: begun, counted, done; and who is refused what is gone. PROTOCOL.md, 20.
+"""Removals of old records from `events`: begun, counted, done; and who is refused what is gone. docs/specification/removal.md.
 
 A removal is noted before a file goes. From then on nothing begins that needs its records: a life, a backfill and a release look at the note in
 the transaction in which they begin, and hold it until that ends. What had begun before holds the removal. The counts by batch and fate are

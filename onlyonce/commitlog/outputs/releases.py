@@ -1,4 +1,4 @@
-"""Begin and end of a release: invalid or remnant rows become a new input file. PROTOCOL.md, 11.
+"""Begin and end of a release: invalid or remnant rows become a new input file. docs/specification/release.md.
 
 When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A release that
 was killed in between is finished by the next release of its pipeline, whoever asks for it.

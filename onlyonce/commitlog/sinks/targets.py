@@ -1,4 +1,4 @@
-"""Which output has which target. A table or folder holds the rows of one output of one instance only. PROTOCOL.md, 1.
+"""Which output has which target. A table or folder holds the rows of one output of one instance only. docs/specification/target.md.
 
 Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop. `onlyonce.declare.target_identity` decides
 whether two targets are the same. Errors: Refused for the target of another output. Not promised: that nobody writes there without this platform.

@@ -1,6 +1,6 @@
 """The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
 
-Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver` (jobs/PROTOCOL.md, 15).
+Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver` (docs/specification/outbox-row.md).
 """
 
 from __future__ import annotations

@@ -252,9 +252,15 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
 
 
 def _tables(seen: Evidence) -> Iterator[Finding]:
-    """Return the tables that can't take the rows of their outputs as they are now."""
+    """Return the tables that can't take the rows of their outputs as they are now, and the pipelines with a function that is missing."""
+    known = {error.what for error in seen.changed.values()}
     data = "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table can take them"
     for (pipeline, output), error in seen.tables.items():
+        if not output:
+            if error.what not in known:
+                begins = f"no run of {pipeline} begins, so what comes is in no result until then; what is committed stays as it is"
+                yield Finding("refused function", pipeline, error.what, begins, Repair(error.hint))
+            continue
         yield Finding("refused table", f"{pipeline}/{output}", error.what, data, Repair(error.hint))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from onlyonce.model.values import conversions
 from onlyonce.model.values.conversions import Cell, Convert, More, Number, Unfit
+from onlyonce.model.visible import in_line
 
 SHOWN = 40
 """How many characters of a value a reason shows. The whole line is in `oo_raw`."""
@@ -19,7 +20,6 @@ DEEPEST = 1000
 """How deep a line may be nested."""
 SHALLOW = 100
 """Python's own limit of calls reaches much further."""
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 SURROGATE = re.compile("[\ud800-\udfff]")
 QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
@@ -168,13 +168,8 @@ def is_utf8(content: bytes) -> bool:
 
 def shown(value: str) -> str:
     """Return the first characters of a value, none of which harms a terminal or PostgreSQL."""
-    short = printable(value[:SHOWN])
+    short = in_line(value[:SHOWN])
     return f"{short}…" if len(value) > SHOWN else short
-
-
-def printable(text: str) -> str:
-    """Return a text with its control characters written out, such as \\x1b."""
-    return CONTROL.sub(lambda one: f"\\x{ord(one[0]):02x}", SURROGATE.sub("\ufffd", text))
 
 
 def _given(cell: Cell | None, column: Column) -> Cell | None:

@@ -1,4 +1,4 @@
-"""The platform's own tables are compacted, and their logs kept short. No Spark. Protocol step 19.
+"""The platform's own tables are compacted, and their logs kept short. No Spark. docs/specification/compaction.md.
 
 Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log of each table. Here the files of commits that
 nobody reads one by one any more become large ones, in order of time, control rows are folded, and what a log has for such commits goes. No other row changes, and no stream over the table notices

@@ -1,4 +1,4 @@
-"""Old batches of outputs go from the log, as the pipeline's `keep_log` asks. Protocol step 22.
+"""Old batches of outputs go from the log, as the pipeline's `keep_log` asks. docs/specification/log-retention.md.
 
 A batch goes when nothing asks for it by itself any more (`sql/statements/keep_log.sql`). Its counts are in the sums of its life, and what it met of each window is added up by window, so
 totals and windows have the same numbers as before.

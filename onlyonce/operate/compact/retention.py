@@ -1,4 +1,4 @@
-"""Old days of `events` go, as the pipeline's `keep_events` asks. No Spark. Protocol step 20.
+"""Old days of `events` go, as the pipeline's `keep_events` asks. No Spark. docs/specification/removal.md.
 
 A day goes when nothing asks for its records by itself (`onlyonce/model/operate/retaining.py`). What goes is noted first, then counted by batch and fate, then
 removed in one commit of the table, then noted as done. A kill anywhere is finished by the next time.

@@ -1,4 +1,4 @@
-"""Entry point: forget the records of which some columns have given values, for good. Protocol step 21.
+"""Entry point: forget the records of which some columns have given values, for good. docs/specification/erasure.md.
 
 They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed windows that they were in are computed again. What can't be
 erased is named. A receipt stays in the log: when, by whom, how many, by which columns; never the values. The record ids stay in the

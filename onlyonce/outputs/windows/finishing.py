@@ -1,4 +1,4 @@
-"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint. It works from `events`. PROTOCOL.md, 8.
+"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint. It works from `events`. docs/specification/incarnation.md.
 
 A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
 declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write the rows under

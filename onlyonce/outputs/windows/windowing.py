@@ -26,7 +26,7 @@ from onlyonce.outputs.windows import chaining
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
-the watermark would never see them (experiments, A2); this expression the optimizer can't move or fold."""
+the watermark would never see them; this expression the optimizer can't move or fold."""
 
 CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
 """For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""

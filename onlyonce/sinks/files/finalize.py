@@ -3,7 +3,7 @@ the DAG `onlyonce_finalize` and `onlyonce finalize` run it.
 
 Only panes of committed batches get final names; the log says which attempt's files count. Each step may run twice, also at the
 same time or after a kill. If the final name has the same content already, the file is done; any other content is
-an error (jobs/PROTOCOL.md, 16).
+an error (docs/specification/final-file.md).
 
 Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first.
 Retryable while the database or a store is away. Refused for a pipeline that is not declared.

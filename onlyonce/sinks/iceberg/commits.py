@@ -1,4 +1,4 @@
-"""Commits to Iceberg tables that can be repeated: each names its batch in a property of the table, in the same commit. Protocol step 4.
+"""Commits to Iceberg tables that can be repeated: each names its batch in a property of the table, in the same commit. docs/specification/iceberg-commit.md.
 
 Snapshots expire, so the last batch of each lineage and output is a property, which stays. A commit is conditional: the branch must be where it was
 when the property was read. After a conflict the property is read anew. pyiceberg's own transaction repeats its commit after a conflict and asks

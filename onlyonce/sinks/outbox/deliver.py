@@ -1,7 +1,7 @@
 """Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
 
 Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never changes, in the
-order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter (jobs/PROTOCOL.md, 15).
+order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter (docs/specification/outbox-row.md).
 Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A unit that they can't take holds all that come after it.
 It is safe beside a running stream and beside itself, and may be killed at any point and run again.
 

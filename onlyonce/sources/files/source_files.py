@@ -233,7 +233,7 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
     """The lines of a batch, or, of a source with columns, its records; and how many there must be.
 
     The count comes from the registry, counted when the file was accepted: another way than the reader's,
-    so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
+    so conservation is no tautology. A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
     count, places = records(((f.path, f.lines) for f in files), bad), _places(pipeline, files)

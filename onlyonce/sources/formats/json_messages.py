@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onlyonce.model.values import line_values
+from onlyonce.model.visible import in_line
 from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema
@@ -58,6 +58,6 @@ def _checker(schema: Schema) -> Callable[[bytes], str | None]:
         if validator.is_valid(value):
             return None
         first = next(iter(validator.iter_errors(value)))
-        return line_values.printable(first.message[:TOLD])
+        return in_line(first.message[:TOLD])
 
     return why

@@ -1,7 +1,7 @@
 """How two results differ, as multisets of rows, in Arrow: loss and duplicates can't cancel out.
 
-Floats are apart: a sum of doubles differs in its last digits with the order of its terms, which Spark does not promise
-(experiments, A6). Rows that agree in all else are compared in order, floats within a tolerance.
+Floats are apart: a sum of doubles differs in its last digits with the order of its terms, which Spark does not promise.
+Rows that agree in all else are compared in order, floats within a tolerance.
 """
 
 from __future__ import annotations

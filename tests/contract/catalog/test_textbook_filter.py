@@ -1,4 +1,4 @@
-"""The textbook's figure (SYSTEMS.md, 2): nine records, three ranges of system time, four look-ups.
+"""The textbook's figure: nine records, three ranges of system time, four look-ups.
 
 r1, r4 and r6 are delivered again: one look-up each, all dropped. r8 is new and meets a false positive: one
 look-up, delivered. All other records cost none. The same when the worker starts again before each batch.

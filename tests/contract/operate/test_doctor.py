@@ -300,6 +300,29 @@ def test_a_changed_declaration_that_stops_runs_is_found(
     assert examined() == []
 
 
+@pytest.mark.parametrize("ran, expected", [
+    (True, ("changed declaration", "shop/per_shop/1")), (False, ("refused function", "shop")),
+])  # fmt: skip
+def test_a_function_that_is_missing_is_found(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ran: bool, expected: tuple[str, str]
+) -> None:
+    """Once, whether or not the pipeline has run: no later run begins."""
+    if ran:
+        resting(shop)
+    file = tmp_path / "missing.py"
+    file.write_text(
+        "import dataclasses\nfrom tests.support.shop import SHOP\n"
+        "first, *rest = SHOP.outputs\nlost = dataclasses.replace(first, transform='tests.support.shop_transforms:no_such')\n"
+        "PIPELINES = [dataclasses.replace(SHOP, outputs=(lost, *rest))]\n"
+    )
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
+
+    found = only(examined())
+
+    assert (found["finding"], found["where"]) == expected
+    assert "no_such" in found["what"]
+
+
 # --- the log and the tables -------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from psycopg2.extras import Json
 
+from docs.generate import specification
 from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import ask, run
@@ -227,7 +228,7 @@ def test_of_sessions_the_batch_stays_at_which_a_new_life_begins(old: Log) -> Non
     assert numbers(old) == before
 
 
-@pytest.mark.parametrize("point", ["keep-log-after-begin", "keep-log-after-step"])
+@pytest.mark.parametrize("point", specification.points("keep-log-"))
 def test_a_kill_at_any_step_is_finished_by_the_next_time(old: Log, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """The numbers are the same at each moment."""
     before = numbers(old)

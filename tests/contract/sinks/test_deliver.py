@@ -14,6 +14,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from docs.generate import specification
 from onlyonce.commitlog.operate import retention
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
@@ -26,13 +27,7 @@ from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
 from tests.support.endpoints import DROPPED, LOST, OK, TWICE, Endpoint, Reply, Request
 from tests.support.platform import free_port
 
-POINTS = (
-    "deliver-before-begin",
-    "deliver-after-begin",
-    "deliver-after-send",
-    "deliver-before-record",
-    "deliver-after-record",
-)
+POINTS = [point for point in specification.points("deliver-") if "unit" not in point]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docs.generate import specification
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.commitlog import subscriptions
@@ -33,10 +34,7 @@ from tests.support.messages import PIPELINES
 from tests.support.platform import ROOT
 from tests.support.pubsub import PROJECT, Fake, binary, landed, running
 
-POINTS = (
-    "land-after-pull", "land-after-write", "land-after-note", "land-before-acknowledge", "land-after-acknowledge",
-    "land-after-settle",
-)  # fmt: skip
+POINTS = specification.points("land-")
 LARGE = b'{"text":"' + b"x" * 4_000_000 + b'"}'
 MESSAGES: dict[str, Any] = {pipeline.name: pipeline for pipeline in PIPELINES}
 KEPT_BACK = "SELECT path, bucket, cardinality(message_ids) FROM onlyonce_private.unacknowledged"

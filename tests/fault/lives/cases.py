@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from docs.generate import specification
+
 KINDS = ("windowed", "early", "sliding", "session", "raw", "plain", "totals", "made")
 """raw: each record with its window, no state. plain: each record, no window. made: from the closed windows of another output."""
 SINKS = (
@@ -32,7 +34,7 @@ OF_SINK = {
     "files": ("files-before-units", "files-unit-after-claim", "files-unit-mid-file", "files-unit-before-commit", "files-unit-after-commit", "files-after-units"),
 }  # fmt: skip
 OF_SINK["other"] = OF_SINK["postgres"]
-BACKFILL = ("backfill-after-begin", "backfill-before-end", "backfill-after-end")
+BACKFILL = specification.points("backfill-")
 REPLACE = {
     "delta": ("delta-before-replace", "delta-after-replace"),
     "postgres": ("postgres-unit-after-delete", "postgres-unit-before-commit", "postgres-unit-after-commit"),
@@ -40,7 +42,7 @@ REPLACE = {
     "outbox": (),
 }
 REPLACE["other"] = REPLACE["postgres"]
-RELEASE = ("release-after-begin", "release-before-put", "release-after-put")
+RELEASE = specification.points("release-")
 ALL_POINTS = tuple(dict.fromkeys(itertools.chain(STREAM, *OF_SINK.values(), BACKFILL, *REPLACE.values(), RELEASE)))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from docs.generate import specification
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.support.cut_records import Record, at, in_time, times
 from tests.support.platform import multiset
 from tests.support.stateful_shop import COLUMNS, GAP, LATENESS
 
 IN_PROCESSOR = ("processor-rows", "processor-timer")
-ANEW = ("anew-before-clear", "anew-after-clear")
+ANEW = specification.points("anew-")
 
 
 def silences(them: list[Record]) -> Counter[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 import onlyonce
+from docs.generate import specification
 from onlyonce.sinks.outbox import bigquery_stream
 from tests.fault.pipelines.case import POSTGRES, Case
 from tests.fault.pipelines.commands import killed
@@ -15,10 +16,7 @@ from tests.support import iceberg_shop, mysql_shop, shop_oracle
 from tests.support.platform import multiset
 from tests.support.write_streams import WriteStreams
 
-ICEBERG = (
-    "iceberg-unit-before-claim", "iceberg-unit-after-claim", "iceberg-unit-after-commit", "iceberg-before-file", "iceberg-after-file",
-    "iceberg-before-commit", "iceberg-after-look", "iceberg-after-commit", "output-before-end",
-)  # fmt: skip
+ICEBERG = (*specification.points("iceberg-"), "output-before-end")
 BIGQUERY = (
     "deliver-unit-before-begin", "deliver-unit-after-begin", "bigquery-after-stream", "bigquery-after-note", "bigquery-after-append",
     "bigquery-after-rows", "bigquery-after-end", "deliver-unit-after-write", "deliver-unit-after-record",

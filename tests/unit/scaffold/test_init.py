@@ -86,7 +86,7 @@ def test_every_file_is_whole(working: Path) -> None:
 
 
 SHIPPED = rules.RULES | programs.RULES
-OF_A_PROJECT = ("nobody reads SHOP_INBOX", "shop:0.1.0 is not this version")
+OF_A_PROJECT = ("nobody reads SHOP_INBOX", "shop:0.1.0 is not the one built here")
 """The declaration reads the variable, and the image is the project's own."""
 
 
