@@ -518,8 +518,8 @@ MUTANTS = (
     Mutant(
         "values-15-erased-by-the-columns-name",
         "an erasure looks in a line for the column's own name and not for that in the source",
-        "onlyonce/model/operate/erasing.py",
-        Replace("read", "aliases or {}", "{}"),
+        "onlyonce/operate/erase/source_conditions.py",
+        Replace("of", "source.aliases", "{}"),
         tests=(ALIASES + "test_erasure_finds_a_line_by_the_name_in_the_source",),
     ),
     Mutant(
