@@ -646,6 +646,41 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "security-6-answers-for-viewers",
+        "viewers see what a finding of the doctor quotes of a record",
+        "onlyonce/airflow/page/sight.py",
+        Replace("Sight.__call__", "self._without_values(row)", "row"),
+        tests=("tests/page/test_permissions.py::test_what_findings_quote_is_for_those_who_may_see_records[dead letters]",),
+    ),
+    Mutant(
+        "security-12-completion-runs",
+        "TAB completion runs the declarations of the current folder",
+        "onlyonce/cli/shell.py",
+        Replace("_named", "ast.parse(path.read_bytes())", "exec(path.read_bytes(), {}) or ast.parse(path.read_bytes())"),
+        tests=("tests/security/test_found_declarations.py::test_completion_runs_no_declaration",),
+    ),
+    Mutant(
+        "security-10-doctor-silent",
+        "the doctor says nothing of folders of the home that other users may enter",
+        "onlyonce/operate/disk_state.py",
+        Replace("permissions", "home_folders.wider(settings.home())", "()"),
+        tests=("tests/security/test_home_permissions.py::test_the_doctor_reports_a_wider_folder",),
+    ),
+    Mutant(
+        "security-9-kill-buttons",
+        "everybody who reaches Spark's page in compose may end its applications",
+        "docker-compose.yml",
+        ReplaceSql("", "spark.ui.killEnabled false", "spark.ui.killEnabled true"),
+        tests=("tests/security/test_spark_ports.py::test_compose_spark_shares_a_secret",),
+    ),
+    Mutant(
+        "security-14-escapes-in-sparks-log",
+        "Spark's own log has the control characters of what it quotes",
+        "onlyonce/spark/log4j2.properties",
+        ReplaceSql("", "{?}", "{$0}"),
+        tests=("tests/security/test_hostile_records.py::test_sparks_own_log_hides_them",),
+    ),
+    Mutant(
         "security-2-sent-by-the-sources-name",
         "an erasure looks for a column by the source's name of it in rows that were sent",
         "onlyonce/operate/erase/forget.py",
@@ -696,3 +731,5 @@ MUTANTS = (
         "onlyonce/operate/erase/unsearched.py",
         Replace("_buckets", 'sorted({f"{url.scheme}://{url.netloc}" for url in urls if url.netloc})', "[]"),
         tests=("tests/storage/test_object_inbox_commands.py::test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none",),
+    ),
+)
