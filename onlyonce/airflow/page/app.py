@@ -46,7 +46,8 @@ _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
-    finalize=lambda value: visible(value) if isinstance(value, str) else value,
+    # What a macro gives is HTML already, made of values that were visible.
+    finalize=lambda value: visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
 )
 _templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
 _templates.globals.update(

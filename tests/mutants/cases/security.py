@@ -577,7 +577,7 @@ MUTANTS = (
         "security-14-escapes-on-the-page",
         "Airflow's page holds the control characters of records and addresses",
         "onlyonce/airflow/page/app.py",
-        Replace("", "visible(value) if isinstance(value, str) else value", "value"),
+        Replace("", 'visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value', "value"),
         tests=("tests/security/test_hostile_records.py::test_no_control_character_reaches_a_terminal[page]",),
     ),
     Mutant(
