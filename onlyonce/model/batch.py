@@ -198,6 +198,15 @@ def read_upto(offset: dict[str, Any] | None) -> int:
     return version if int(offset.get("index", 0)) >= 0 else version - 1
 
 
+def closes_between(plan: Plan, earlier: Plan | None, closed_by: int) -> tuple[int, int]:
+    """Return two versions of `events`: a batch's stream closes the windows between their frontiers.
+
+    Spark closes windows by what the batches before have read. `closed_by` is the version by which an earlier life has closed; -1 for none.
+    """
+    opened = closed_by if earlier is None else max(read_upto(earlier.source_from), closed_by)
+    return opened, read_upto(plan.source_from)
+
+
 def first_reading(offset: dict[str, Any] | None) -> int | None:
     """The version of `events` with which an output's first reading of what was compacted ends, where a position of it is within that; else None."""
     found = (offset or {}).get(FIRST_READING)

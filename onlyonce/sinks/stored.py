@@ -41,6 +41,10 @@ class Stored:
         """Yield each file or object of the target that may have values of records."""
         yield from ()
 
+    def root(self) -> str | None:
+        """Return the folder or prefix of its files; None if it has none."""
+        return None
+
     def rows(self, mentions: Mentions) -> Iterator[Rows]:
         """Yield each table with rows that mention the condition."""
         yield from ()

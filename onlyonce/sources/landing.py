@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from onlyonce.declare.sources.sources import LARGEST_MESSAGE, PubSub
 from onlyonce.model.values import conversions
-
-NO_OBJECT = "not a JSON object: "
+from onlyonce.model.values.line_values import WHOLE_MESSAGE
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def line(message: Message, source: PubSub) -> str:
     """
     text = _object(message.data, source.id_column)
     if text is None:
-        return NO_OBJECT + _json(_whole(message))
+        return WHOLE_MESSAGE + _json(_whole(message))
     attribute = source.record_id_attribute
     value = message.attributes.get(attribute) or None if attribute else message.message_id
     rest = text[:-1].rstrip()

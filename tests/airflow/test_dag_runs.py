@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from onlyonce import settings
 from onlyonce.local import processes
 from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_environment import airflow_url
 from onlyonce.model.errors import Refused
 from tests.airflow.conftest import RECORDS
 from tests.support.platform import multiset
@@ -77,6 +79,18 @@ def test_no_log_holds_the_password(api: AirflowApi, home: Path, run: str) -> Non
     logs = [path for path in [*home.glob("logs/**/*"), *home.glob("airflow/logs/**/*")] if path.is_file()]
     assert len(logs) > 4
     assert not [path for path in logs if password() in path.read_text(errors="replace")]
+
+
+def test_no_row_of_airflows_own_database_has_a_value_of_a_record(api: AirflowApi, run: str) -> None:
+    """Neither XCom nor a task's rendered fields, events of assets or the audit log: so a receipt of an erasure says that onlyonce writes no record there."""
+    records = DeltaTable(str(settings.data_dir("user_counts") / "events")).to_pandas(filters=[("oo_kind", "=", "kept")])
+    url, words = airflow_url("postgresql"), set[str]()
+    for (table,) in rows("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'", url):
+        for (row,) in rows(f"SELECT one::text FROM {table} AS one", url):
+            words |= set(re.findall(r"[\w-]+", row))
+
+    assert {DAG, "drain"} <= words
+    assert words & {*records["user"], *records["event_id"]} == set()
 
 
 def test_a_cleared_run_really_runs_again_and_changes_nothing(api: AirflowApi, run: str) -> None:
@@ -144,9 +158,9 @@ def epochs_of() -> dict[str, int]:
     return dict(rows("SELECT lineage, epoch FROM onlyonce.lineages WHERE pipeline = 'user_counts'"))
 
 
-def rows(statement: str) -> list[tuple[Any, ...]]:
-    """What the platform's database says."""
-    session = psycopg2.connect(settings.database_url().replace("+psycopg2", ""))
+def rows(statement: str, url: str | None = None) -> list[tuple[Any, ...]]:
+    """What the platform's database says, or another one."""
+    session = psycopg2.connect((url or settings.database_url()).replace("+psycopg2", ""))
     try:
         with session, session.cursor() as cursor:
             cursor.execute(statement)

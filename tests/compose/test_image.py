@@ -18,7 +18,7 @@ MISTAKES = [
     ("bases_are_pinned", "dockerfile", "FROM base AS build", "FROM debian AS build"),
     ("python_and_java_are_ours", "dockerfile", "FROM python:3.11.", "FROM python:3.14."),
     ("python_and_java_are_ours", "dockerfile", "FROM eclipse-temurin:17.", "FROM eclipse-temurin:11."),
-    ("environment_is_the_locked_one", "dockerfile", "RUN make env", "RUN pip install ."),
+    ("environment_is_the_locked_one", "dockerfile", "make env \\\n", "pip install . \\\n"),
     ("environment_is_the_locked_one", "dockerfile", "USER onlyonce", "RUN pip install boto3\nUSER onlyonce"),
     ("environment_is_the_locked_one", "dockerfile", "docker/requirements.lock docker/ivy.xml", "docker/ivy.xml"),
     (

@@ -2,7 +2,8 @@
 
 Two environments: the newest versions that the metadata allows today, and the lowest (`uv pip install --resolution
 lowest-direct`). In each the jars are requested from the configured Maven repository by the versions that were
-installed. Nothing is locked, so the network decides the result; `result.md` next to this file has the last one.
+installed. Nothing is locked, so the network decides the result; `result.md` next to this file has the last one of each.
+`python -m tests.packaging.check UV lowest-direct` runs one of the two.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = Path(__file__).with_name("result.md")
 RESOLUTIONS = ("highest", "lowest-direct")
+HEAD = "# The wheel, installed as pip would\n\nMade by `make test-packaging`.\n"
 EXTRAS = ("--extra", "local", "--extra", "testing")
 SHOWN = (
     "apache-airflow", "apache-airflow-providers-apache-spark", "pyspark", "pyspark-client", "delta-spark", "deltalake",
@@ -34,18 +37,18 @@ COMMANDS = (
 )
 
 
-def main(uv: str) -> int:
-    """Return 0 if every command passed in both environments; print and store what happened."""
+def main(uv: str, resolutions: Sequence[str]) -> int:
+    """Return 0 if every command passed in each environment; print and store what happened."""
     with tempfile.TemporaryDirectory(prefix="onlyonce-packaging-") as made:
         place = Path(made)
         place.chmod(0o755)  # the embedded PostgreSQL runs under another account if this one is root
-        wheel = _build(place)
-        tables = [_try(uv, wheel, resolution, place / resolution) for resolution in RESOLUTIONS]
-    passed = all(good for good, _ in tables)
-    head = f"# The wheel, installed as pip would\n\nMade by `make test-packaging` on {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}: "
-    RESULT.write_text(head + ("passed.\n" if passed else "FAILED.\n") + "".join(text for _, text in tables))
+        built, wheel = f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}", _build(place)
+        tables = {resolution: _try(uv, wheel, built, resolution, place / resolution) for resolution in resolutions}
+    known = {one.split("\n", 1)[0]: f"\n## {one.rstrip()}\n" for one in RESULT.read_text().split("\n## ")[1:]}
+    known |= {resolution: text for resolution, (_, text) in tables.items()}
+    RESULT.write_text(HEAD + "".join(known[resolution] for resolution in RESOLUTIONS))
     print(RESULT.read_text())
-    return 0 if passed else 1
+    return 0 if all(good for good, _ in tables.values()) else 1
 
 
 def _build(place: Path) -> Path:
@@ -55,7 +58,7 @@ def _build(place: Path) -> Path:
     return wheel
 
 
-def _try(uv: str, wheel: Path, resolution: str, place: Path) -> tuple[bool, str]:
+def _try(uv: str, wheel: Path, built: str, resolution: str, place: Path) -> tuple[bool, str]:
     """Install into an environment of its own and run the commands until one fails. Return the verdict and its table."""
     venv, work = place / "venv", place / "work"
     work.mkdir(parents=True)
@@ -102,7 +105,8 @@ def _try(uv: str, wheel: Path, resolution: str, place: Path) -> tuple[bool, str]
     listed = subprocess.run(
         [uv, "pip", "list", "--python", str(python), "--format", "freeze"], capture_output=True, text=True, check=True
     )
-    return all(code == 0 for _, code, _, _ in rows), _table(resolution, listed.stdout, rows)
+    passed = all(code == 0 for _, code, _, _ in rows)
+    return passed, _table(resolution, f"{built}: {'passed' if passed else 'FAILED'}", listed.stdout, rows)
 
 
 def _run(name: str, command: list[str], folder: Path, environ: dict[str, str]) -> tuple[str, int, float, str]:
@@ -115,12 +119,13 @@ def _run(name: str, command: list[str], folder: Path, environ: dict[str, str]) -
     return name, done.returncode, time.monotonic() - begun, said
 
 
-def _table(resolution: str, listed: str, rows: list[tuple[str, int, float, str]]) -> str:
+def _table(resolution: str, verdict: str, listed: str, rows: list[tuple[str, int, float, str]]) -> str:
     versions = dict(line.split("==", 1) for line in listed.splitlines() if "==" in line)
     shown = ", ".join(f"{name} {versions.get(name, 'missing')}" for name in SHOWN)
     lines = "".join(f"| `{name}` | {code} | {seconds:.0f} |\n" for name, code, seconds, _ in rows)
     failed = "".join(f"\n```text\n{said}\n```\n" for _, code, _, said in rows if code)
-    return f"\n## {resolution}\n\n{shown}\n\n| command | exit code | seconds |\n|---|---|---|\n{lines}{failed}"
+    head = f"\n## {resolution}\n\n{verdict}.\n\n"
+    return f"{head}{shown}\n\n| command | exit code | seconds |\n|---|---|---|\n{lines}{failed}"
 
 
 def _commit() -> str:
@@ -129,4 +134,4 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(str(Path(sys.argv[1]).absolute())))
+    sys.exit(main(str(Path(sys.argv[1]).absolute()), sys.argv[2:] or RESOLUTIONS))

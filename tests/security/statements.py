@@ -16,6 +16,8 @@ FORGET = "tests/contract/operate/test_forget.py::"
 ERASED = "tests/contract/operate/test_erased_places.py::"
 FAILING = "tests/spark/operate/test_forget.py::test_an_output_that_fails_holds_up_no_other_and_is_named"
 EVERYWHERE = "tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names"
+OUTSIDE = "tests/spark/operate/test_forget_outside.py::test_of_what_is_outside_the_receipt_names_what_a_search_finds"
+IN_STORE = "tests/storage/test_forget_in_store.py::test_in_a_store_the_receipt_names_what_a_search_finds"
 ELSEWHERE = {
     "PostgreSQL listens on 127.0.0.1 and asks every client for a generated password": "tests/local/test_postgres.py::test_nobody_gets_in_without_the_password",
     "the passwords are in `.onlyonce/`, readable by you alone.": "tests/local/test_postgres.py::test_secrets_are_private_and_on_no_command_line",
@@ -32,7 +34,8 @@ ELSEWHERE = {
     "`onlyonce forget` parses each line that may hold a value, so every spelling of the value is found: each escape of JSON, doubled quotes of CSV, Latin-1 and UTF-16.":
         f"{FORGET}test_line_in_another_encoding_goes",
     "The [conversion table](../reference/values.md) decides what the value is.": f"{ERASING}test_a_value_is_compared_as_events_has_it",
-    "An invalid line is searched for its fields too.": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
+    "An invalid line is searched for its fields too,": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
+    "and a message of Pub/Sub, Avro or Protobuf that is no record for what it says.": f"{FORGET}test_message_that_is_no_record_goes",
     "No line makes the search fail, however deep or long it is.": f"{ERASING}test_no_line_makes_the_search_fail",
     "If a record of `events` has no line in the input files, the receipt reports it and the exit code is 1.": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
     "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of another person.": FAILING,
@@ -43,9 +46,11 @@ ELSEWHERE = {
         "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records",
     "A search that decodes each stored format looks for the values at the end,": EVERYWHERE,
     "A format that it can't decode, and a compressed file that is damaged, are named as such.": "tests/unit/operate/test_decoders.py::test_damage_of_a_compressed_file_is_named",
-    "Statistics that a database keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
+    "Statistics that PostgreSQL keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
     "The receipt names no place that has no value:": EVERYWHERE,
     "The messages of a topic are there with the end that the broker's own settings give them,": "tests/spark/operate/test_forget.py::test_messages_of_a_topic_stay_and_the_receipt_says_until_when",
+    "A file that no snapshot of an Iceberg table has is searched as well.": OUTSIDE,
+    "What a bucket keeps of deleted objects is named by the bucket.": IN_STORE,
     "Of what no command of ours can know (backups, Airflow's database, logs elsewhere, copies that people have made)":
         "tests/unit/operate/test_erasure_places.py::test_a_receipt_says_why_a_place_can_not_be_searched",
     "The stored receipt has no value, also not in a path.": f"{ERASED}test_names_and_what_killed_writers_left_are_searched",

@@ -121,6 +121,7 @@ def test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none(
     assert rows(shop.events) == Counter({row: n for row, n in before.items() if WHO not in row})
     assert {entry.at.name: stores.of(inbox).read(entry.at) for entry in stores.of(inbox).entries(inbox)} == objects
     left = {row["place"]: row["found"] for row in report.tables[forget.LEFT] if row["place"].startswith(f"{inbox}/")}
+    assert f"objects that were deleted from {inbox.root} or replaced, and uploads that were not ended" in {row["place"] for row in report.tables[forget.LEFT]}  # type: ignore[union-attr]
     names = ("1.jsonl", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl")
     assert left == {str(inbox / name): "damaged gzip, which is not decoded" if name == "4.jsonl.gz" else "1 part(s) with these values" for name in names}
 

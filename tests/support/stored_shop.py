@@ -1,12 +1,12 @@
 """The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records, in a
-place of its own where STORED_SHOP_EACH names one. STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
+place of its own where STORED_SHOP_EACH names one; with STORED_SHOP_FILES also files there. STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
 
 FORM: Any = os.environ.get("STORED_SHOP_FORMAT", "json")
@@ -19,6 +19,10 @@ SHOP = Pipeline(
     outputs=(
         Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
         Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta(path=os.environ.get("STORED_SHOP_EACH"))),
+        *(
+            Output(name=name, transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=FileSink(path=path, shards=1))
+            for name, path in (("filed", os.environ.get("STORED_SHOP_FILES")),) if path
+        ),
     ),
 )  # fmt: skip
 

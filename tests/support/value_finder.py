@@ -1,4 +1,5 @@
-"""Find a value wherever a platform has bytes, without the product's list of places: each file below a folder, each file of a database, and the write-ahead log."""
+"""Find a value wherever a platform has bytes, without the product's list of places: each file below a folder, each file of a database, and the write-ahead log; and outside, tables of
+a MySQL and messages of a topic."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import psycopg2
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.operate.erase import decoders
 from onlyonce.storage.state_tables import NotDecoded
+from tests.support.broker import Broker
+from tests.support.mariadb import MariaDB
 from tests.support.platform import Server
 
 WAL = "write-ahead log of PostgreSQL"
@@ -47,3 +50,16 @@ def in_database(server: Server, database: str, values: Iterable[str]) -> Iterato
         cursor.execute(IN_WAL)
         if any(one in bytes(content) for (content,) in cursor.fetchall() if content is not None for one in sought):
             yield WAL
+
+
+def in_mysql(server: MariaDB, database: str, mentions: Mentions) -> Iterator[str]:
+    """Yield each table of a database with a row that mentions the condition."""
+    for (table,) in server.rows(database, "SHOW TABLES"):
+        rows = server.rows(database, f"SELECT * FROM `{table}`")
+        if any(mentions.in_string(str(cell)) for row in rows for cell in row):
+            yield f"table {table}"
+
+
+def in_topic(broker: Broker, topic: str, mentions: Mentions) -> bool:
+    """Return whether a message of a topic mentions the condition."""
+    return any(decoders.count(part, mentions) for message in broker.read(topic, 1) for part in (message.key(), message.value()) if part)

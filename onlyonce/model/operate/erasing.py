@@ -5,6 +5,7 @@ Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -22,10 +23,11 @@ COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "
 PART = re.compile(r"\s*`?([A-Za-z_]\w*)`?\s*=\s*(?:'((?:[^']|'')*)'|([+-]?\d+))\s*")
 AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 JSON_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
-PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\]}}]+))", re.DOTALL)
-"""A field and its value in a line that is no JSON; the last string may have no end."""
+PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\[\]{{}}]+))", re.DOTALL)
+"""A field and its value in a line that is no JSON, whatever object it is in; the last string may have no end."""
 ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|.)', re.DOTALL)
 ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+BASE64 = re.compile(r'"base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)"')
 BYTE_ORDER_MARK = "\ufeff"
 UTF_16 = ("utf-16-le", "utf-16-be")
 
@@ -74,7 +76,8 @@ class Condition:
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
         """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
         JSON object or array, which is compared without its white space."""
-        return any(longest in line for longest in encoded(self.longest)) or (b'"' if layout == "csv" else b"\\") in line
+        escape = (b'"' if layout == "csv" else b"\\") in line or line.startswith(line_values.WHOLE_MESSAGE.encode())
+        return escape or any(longest in line for longest in encoded(self.longest))
 
     @property
     def longest(self) -> str:
@@ -96,12 +99,19 @@ class Condition:
 
 
 def decodings(line: bytes) -> list[str]:
-    """Return what a line may say. One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two."""
+    """Return what a line may say. One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two. One with a whole message says what the message says."""
     plain = line.decode("utf-8", "replace")
+    if plain.startswith(line_values.WHOLE_MESSAGE):
+        return [plain, *(_unescaped(string) for name, string, _ in PAIR.findall(plain) if name == '"data"'), *packed(plain)]
     if "\0" not in plain and "\ufffd" not in plain:
         return [plain]
     halves = [line[start:].decode(code, "replace") for code in UTF_16 for start in (0, 1)] if b"\0" in line else []
     return [plain, line.decode("latin-1"), *halves]
+
+
+def packed(string: str) -> list[str]:
+    """Return what the payloads say that a string has in base64, as a landed message has one that is no text."""
+    return [one for found in BASE64.findall(string) for one in decodings(base64.b64decode(found))]
 
 
 def encoded(value: str) -> set[bytes]:
@@ -135,8 +145,8 @@ def _csv_parts(line: str) -> Iterator[Cell]:
         yield Cell(one.strip(' "').replace('""', '"'))
 
 
-def read(text: str, types: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> Condition:
-    """The condition that a person has written, over the declared columns, with their aliases. Raises Refused."""
+def read(text: str, types: Mapping[str, str]) -> Condition:
+    """The condition that a person has written, over the declared columns. Raises Refused."""
     values: dict[str, str] = {}
     for part in AND.split(text.strip()):
         found = PART.fullmatch(part)
@@ -148,7 +158,7 @@ def read(text: str, types: Mapping[str, str], aliases: Mapping[str, str] | None 
         if types[name] not in COMPARED or name in values:
             raise _refused(f"{name!r} is a {types[name]}, or given twice", types)
         values[name] = found[2].replace("''", "'") if found[2] is not None else str(int(found[3]))
-    return Condition(values, {name: types[name] for name in values}, aliases or {})
+    return Condition(values, {name: types[name] for name in values})
 
 
 def _refused(what: str, types: Mapping[str, str]) -> Refused:

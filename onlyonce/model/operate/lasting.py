@@ -1,4 +1,4 @@
-"""When what an erasure can't clean is gone: messages of a Kafka topic, and PostgreSQL's write-ahead log, by their settings. Pure."""
+"""When what an erasure can't clean is gone: messages of a Kafka topic, and PostgreSQL's write-ahead log, by their settings; and what object stores keep. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from datetime import UTC, datetime, timedelta
 POLICY, RETENTION, SEGMENT = "cleanup.policy", "retention.ms", "segment.ms"
 NAMES = (POLICY, RETENTION, SEGMENT)
 """The settings of a topic that decide."""
+
+KEPT = {
+    "gs": "soft delete keeps them for as long as the bucket says (7 days if it says nothing); lifecycle rules remove old versions and uploads",
+    "abfss": "soft delete and versions keep them for as long as the account says; an upload that was not ended goes after a week",
+}
+"""What a store keeps of objects that were deleted or replaced, by the kind of its URL."""
+KEPT_BY_S3 = "if the bucket keeps versions, a lifecycle rule removes the old ones (NoncurrentVersionExpiration); one with AbortIncompleteMultipartUpload removes such uploads"
+
+
+def of_bucket(url: str) -> str:
+    """Return how long a store keeps what was deleted from a bucket."""
+    return KEPT.get(url.partition(":")[0], KEPT_BY_S3)
 
 
 def of_topic(configuration: Mapping[str, str] | None, now: datetime | None = None) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
-from onlyonce.model.operate.erasing import Condition, decodings, encoded, unescaped
+from onlyonce.model.operate.erasing import Condition, decodings, encoded, packed, unescaped
 
 LONG = 4
-ESCAPES = ("\\", "%", "+", '""')
+ESCAPES = ("\\", "%", "+", '""', '"base64":')
 """A string without any of these has a value as it is."""
 HEXADECIMAL = re.compile("(?:[0-9a-fA-F]{2}){4,}")
 """How `events` has an invalid line that is not UTF-8."""
@@ -30,9 +30,10 @@ TIMES = 3
 
 @dataclass(frozen=True)
 class Mentions:
-    """The test of one condition."""
+    """The test of one condition. `names`: under which names the sources have each of its columns, if not under that name only."""
 
     condition: Condition
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def longest_string(self) -> str:
@@ -45,7 +46,7 @@ class Mentions:
 
     def in_string(self, string: str) -> bool:
         """Return whether a string has all values in one of its spellings."""
-        return any(all(self._in(name, one) for name in self.condition.values) for one in spellings(string))
+        return self.in_message(string) or any(all(self._in(name, one) for name in self.condition.values) for one in spellings(string))
 
     def hidden(self, string: str) -> str:
         """Return a text about places, such as paths, without the values: what a receipt stores must not have them."""
@@ -57,9 +58,21 @@ class Mentions:
         """Return whether bytes have all values, numbers in 8 bytes as rows of Spark have them."""
         return all(any(one in content for one in each) for each in self._encoded)
 
+    def in_file(self, content: bytes) -> bool:
+        """Return whether bytes of no known form have all values. A few bytes are in any file by chance, so short values are looked for elsewhere only."""
+        return len(self.longest_string) >= LONG and self.in_bytes(content)
+
+    def in_message(self, string: str) -> bool:
+        """Return whether a string is a message of Avro or Protobuf in hexadecimal that has all values. It has no names of columns; before a string is its length."""
+        if len(self.longest_string) < LONG or not HEXADECIMAL.fullmatch(string):
+            return False
+        content = bytes.fromhex(string)
+        return all(any(one in content for one in _in_messages(value, self.condition.kinds[name])) for name, value in self.condition.values.items())
+
     def _in_columns(self, name: str, row: Mapping[str, Any]) -> bool:
-        if row.get(name) is not None:  # an invalid record has no columns, and its line in another one
-            return self.condition.is_value(name, row[name])
+        given = [row[one] for one in self._called(name) if row.get(one) is not None]
+        if given:  # an invalid record has no columns, and its line in another one
+            return any(self.condition.is_value(name, one) for one in given)
         if self.condition.kinds[name] != "string":
             return False  # a number that any column may have
         return any(self._in_cell(name, cell) for cell in row.values())
@@ -74,15 +87,20 @@ class Mentions:
             cell = cell.decode("utf-8", "replace")
             if len(cell) >= BOUND and self.condition.values[name].startswith(cell[:-1]):  # the last character of an upper bound is raised
                 return True
-        return isinstance(cell, str) and (cell == self.condition.values[name] or any(self._in(name, one) for one in spellings(cell)))
+        if not isinstance(cell, str):
+            return False
+        return cell == self.condition.values[name] or self.in_message(cell) or any(self._in(name, one) for one in spellings(cell))
 
     def _in(self, name: str, string: str) -> bool:
         value = self.condition.values[name]
-        if (len(value) < LONG or self.condition.kinds[name] != "string") and name not in string:
+        if (len(value) < LONG or self.condition.kinds[name] != "string") and not any(one in string for one in self._called(name)):
             return False
         if len(value) > BOUND_OF_DELTA and "minValues" in string and value[: BOUND_OF_DELTA - 1] in string:
             return True
         return value in string and any(_alone(string, value, at) for at in _all(value, string))
+
+    def _called(self, name: str) -> tuple[str, ...]:
+        return self.names.get(name, (name,))
 
     @cached_property
     def _encoded(self) -> list[list[bytes]]:
@@ -93,6 +111,20 @@ class Mentions:
             return [*encoded(value)]
         number = int(value)
         return [number.to_bytes(8, order, signed=True) for order in ("little", "big")] if -(2**63) <= number < 2**63 else []
+
+
+def _in_messages(value: str, kind: str) -> tuple[bytes, bytes]:
+    """Return a value as a message of Protobuf has it, and as one of Avro."""
+    if kind == "string":
+        content = value.encode()
+        return _varint(len(content)) + content, _varint(2 * len(content)) + content
+    number = int(value)
+    return _varint(number % 2**64), _varint(2 * number if number >= 0 else -2 * number - 1)
+
+
+def _varint(number: int) -> bytes:
+    parts = [number >> shift & 0x7F for shift in range(0, max(number.bit_length(), 1), 7)]
+    return bytes([*(part | 0x80 for part in parts[:-1]), parts[-1]])
 
 
 def spellings(string: str) -> Iterator[str]:
@@ -115,6 +147,7 @@ def _undone(string: str) -> Iterator[str]:
     if "%" in string or "+" in string:
         yield unquote(string)
         yield unquote_plus(string)
+    yield from packed(string)
     if '""' in string:
         yield string.replace('""', '"')
 

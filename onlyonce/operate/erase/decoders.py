@@ -31,7 +31,7 @@ from pyarrow import parquet
 
 from onlyonce.model import record_size
 from onlyonce.model.operate.erasing import decodings, encoded
-from onlyonce.model.operate.mentions import ESCAPES, LONG, Mentions
+from onlyonce.model.operate.mentions import ESCAPES, Mentions
 from onlyonce.model.values import line_values
 from onlyonce.sources.files import record_ends
 from onlyonce.storage import state_tables
@@ -130,8 +130,7 @@ def _text(content: bytes, mentions: Mentions) -> int:
 
 
 def _opaque(content: bytes, mentions: Mentions) -> int:
-    """A few bytes are in any file by chance, so short values are looked for in state only."""
-    return int(len(mentions.longest_string) >= LONG and mentions.in_bytes(content))
+    return int(mentions.in_file(content))
 
 
 def _unread(name: str) -> Decoder:

@@ -37,7 +37,6 @@ from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexp
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.operate.left import Left
-from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
@@ -49,6 +48,7 @@ from onlyonce.operate.erase import (
     leftovers,
     records,
     search,
+    source_conditions,
     stored_rows,
     unsearched,
     windows,
@@ -71,12 +71,12 @@ def main(argv: list[str]) -> Report:
     asked = parse("forget", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)), pipeline.aliases)
+    condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
     begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))
     found = _look(database, pipeline, condition)
-    mentions = Mentions(condition)
+    mentions = source_conditions.mentions(pipeline, condition)
     if begun is None:
         in_use.refuse(database, pipeline, found)
         leftovers.refuse(database, pipeline, mentions)
@@ -127,7 +127,7 @@ def _erase(
         _staged(database, instance)
     for one in failed:
         run(database, lambda conn: backfills.give_up(conn, instance, one.output))  # noqa: B023 - it is called here
-    mentions = Mentions(condition)
+    mentions = source_conditions.mentions(pipeline, condition)
     leftovers.remove(database, pipeline, mentions)
     stored_rows.rewrite(database, REWRITTEN)
     passing("forget-after-leftovers")

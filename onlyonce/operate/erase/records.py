@@ -94,6 +94,7 @@ def _sweep(path: Location) -> None:
 def meant(pipeline: Pipeline, condition: Condition) -> Gone:
     """Rows by the values of their columns; an invalid one by its line."""
     # The line of an invalid record does not say which of several sources it is of.
+    mentions = source_conditions.mentions(pipeline, condition)
     lines_of = [(asked, input_files.csv_columns(source)) for source, asked, _ in source_conditions.of(pipeline, condition) if asked]
 
     def mask(rows: pa.Table) -> pa.Array:
@@ -105,7 +106,7 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
             line = _line(raw[at].as_py(), reasons[at].as_py())
-            lines[at] = any(asked.fits_bytes(line, columns) for asked, columns in lines_of)
+            lines[at] = mentions.in_message(line.decode("latin-1")) or any(asked.fits_bytes(line, columns) for asked, columns in lines_of)
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
         return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
 

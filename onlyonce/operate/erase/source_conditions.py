@@ -14,6 +14,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.operate.erasing import COMPARED, Condition
+from onlyonce.model.operate.mentions import Mentions
 
 
 class Asked(NamedTuple):
@@ -32,6 +33,17 @@ def of(pipeline: Pipeline, condition: Condition) -> Iterator[Asked]:
             yield Asked(source, condition)
         else:
             yield _asked(source, {column: made.strip() for column, _, made in source.part.columns}, condition)
+
+
+def mentions(pipeline: Pipeline, condition: Condition) -> Mentions:
+    """Return the test of a condition, which knows the names that the sources have for its columns."""
+    names = {name: {name} for name in condition.values}
+    for source in inputs.each(pipeline):
+        made = {column: made.strip().strip("`") for column, _, made in source.part.columns} if source.part else {}
+        for name, known in names.items():
+            own = made.get(name, name)
+            known |= {own, source.aliases.get(own, own)}
+    return Mentions(condition, {name: tuple(known) for name, known in names.items()})
 
 
 def _asked(source: Pipeline, made: dict[str, str], condition: Condition) -> Asked:

@@ -6,16 +6,20 @@ A place is named only if the pipeline has it: a topic if it is a source, pages o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+from onlyonce import settings
 from onlyonce.commitlog import subscriptions
 from onlyonce.commitlog.operate import erasures
 from onlyonce.commitlog.operate.erasures import Erasure
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.model.operate import lasting
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.operate.left import NOT_SEARCHED, Left
-from onlyonce.operate.erase import input_files, topic_messages, windows
+from onlyonce.operate.erase import input_files, search, topic_messages, windows
+from onlyonce.sinks import stored_targets
 
 PUBSUB_GOES = "gone 31 days after they were published at the latest, and once acknowledged unless it or its topic retains them"
 UNKNOWN = (
@@ -42,9 +46,19 @@ def of(database: Database, pipeline: Pipeline, condition: Condition, erasure: Er
     for name in run(database, lambda conn: subscriptions.of_pipeline(conn, pipeline.name)):
         yield Left(f"messages of the Pub/Sub subscription {name}", NOT_SEARCHED, PUBSUB_GOES)
     yield from input_files.left(pipeline, condition)
+    for bucket in _buckets(database, pipeline):
+        yield Left(f"objects that were deleted from {bucket} or replaced, and uploads that were not ended", NOT_SEARCHED, lasting.of_bucket(bucket))
     for name in run(database, lambda conn: erasures.bounded_runs(conn, pipeline.name)):
         yield Left(f"bounded run {name}", f"{NOT_SEARCHED}: it has data of its own", f"onlyonce drop {name}")
     wal = run(database, erasures.wal)
     lasts = lasting.of_write_ahead_log(wal.checkpoint_timeout, wal.max_wal_size, recycled=wal.recycled, archived=wal.archived, slots=wal.slots)
     yield Left("write-ahead log of PostgreSQL", NOT_SEARCHED, lasts)
     yield from UNKNOWN
+
+
+def _buckets(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return the buckets of object stores in which files of a pipeline are."""
+    places = [*search.own(pipeline), *inputs.folders(pipeline), settings.archive()]
+    roots = (stored_targets.of(database, pipeline, output).root() for output in pipeline.outputs)
+    urls = (urlsplit(str(place)) for place in (*places, *roots) if place is not None)
+    return sorted({f"{url.scheme}://{url.netloc}" for url in urls if url.netloc})

@@ -27,7 +27,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.batch import Batch, read_upto
+from onlyonce.model.batch import Batch, Plan, closes_between, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
@@ -51,29 +51,27 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
             data="what it has written stays; nothing was changed",
             hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
         )
-    before = _before(query, number)
     plan = batch.plan
+    between = closes_between(plan, _earlier(query, number), int(query.start_from.get("closed_by", -1)))
     context = seeing.as_begun(context, query, root, plan.lookups, number)
     after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
     versions = Versions(after, read_upto(plan.source_to))
     fired = triggering.fired(context, query, root, batch, versions) if root.trigger and not context.bounded else None
-    frame = fired.rows if fired else _rows(context, query, root, batch, versions, before)
+    frame = fired.rows if fired else _rows(context, query, root, batch, versions, between)
     steps = results.steps_of(context, query, root, frame)
     with ExitStack() as held:
         outputs.commit(context, query, steps, batch, versions, frame, held, fired)
     query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
 
 
-def _before(query: Query, number: int) -> int:
-    """The version of `events` by whose frontier the batch before has written; -1 before the first."""
-    closed_by = int(query.start_from.get("closed_by", -1))
-    if number == 0:
-        return closed_by
-    earlier = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1))
-    return max(read_upto(earlier.plan.source_from), closed_by)
+def _earlier(query: Query, number: int) -> Plan | None:
+    """Return what the batch before was to do; None before the first."""
+    return run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1)).plan if number else None
 
 
-def _rows(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, before: int) -> DataFrame:
+def _rows(
+    context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, between: tuple[int, int]
+) -> DataFrame:
     """The rows of the batch, as its stream would have given them."""
     if context.bounded:
         return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
@@ -96,7 +94,7 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
         )
     kept = _in_time(root, _events(context, versions.upto))
-    return _closing(context, query, root, kept, before, read_upto(batch.plan.source_from))
+    return _closing(context, query, root, kept, *between)
 
 
 def _other_lookups(query: Query, batch: Batch) -> int | None:

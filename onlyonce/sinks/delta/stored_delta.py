@@ -28,6 +28,10 @@ class StoredInDelta(Stored):
         for table in (self.path, beside(self.path)):
             yield from below(table, GOES)
 
+    def root(self) -> str:
+        """Return the folder of the table."""
+        return str(self.path)
+
     def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
         """Vacuum old versions, though a reader may be at work with one, and take the bounds of columns out of the log.
 

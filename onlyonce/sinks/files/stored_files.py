@@ -27,6 +27,10 @@ class StoredInFiles(Stored):
         for at, read in store_of(self.place).everything():
             yield File(at, read, GOES)
 
+    def root(self) -> str:
+        """Return the folder or prefix."""
+        return self.place
+
     def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
         """Remove the temporary files that no attempt may commit."""
         store = store_of(self.place)

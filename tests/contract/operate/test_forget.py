@@ -19,6 +19,7 @@ from onlyonce.cli import app
 from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import ask, run
+from onlyonce.declare.pipeline import PubSub
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
@@ -31,6 +32,7 @@ from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase import forget, input_files, leftovers, records, search, unsearched
 from onlyonce.records import trace
 from onlyonce.run import lineage
+from onlyonce.sources import landing
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import delta, log_entries, removing
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
@@ -280,8 +282,12 @@ def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed
     assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
 
 
-def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:
-    """By the columns of the row that was sent."""
+@pytest.mark.parametrize("alias", ["id", "Nummer"])
+def test_what_was_sent_goes_from_the_outbox(closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alias: str) -> None:
+    """By the columns of the row that was sent, whatever the source calls them."""
+    declared = "from dataclasses import replace\n\nfrom tests.support.shop import SHOP\n\nPIPELINES = [replace(SHOP, aliases={'id': %r})]\n"
+    (tmp_path / "pipelines.py").write_text(declared % alias)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "pipelines.py"))
     for number, who in enumerate((WHO, "other")):
         closed.log.rows(
             "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, answered_at) "
@@ -317,6 +323,20 @@ def test_line_in_another_encoding_goes(closed: Shop, code: str) -> None:
 
     assert (report.facts["invalid"], report.facts["lines"]) == (1, 1)
     assert file.read_bytes() == b" " * len(line) + b"\n" + LINES[1].encode() + b"\n"
+
+
+def test_message_that_is_no_record_goes(closed: Shop) -> None:
+    """One that was landed whole is meant by its payload. One of Avro or Protobuf has no names of columns, and a longer value is another person's."""
+    payloads = [f'{{"id":"{who}",}}'.encode() for who in (WHO, f"{WHO}0")]
+    landed = [landing.line(landing.Message("ack", "1", {}, payload + end, 1), PubSub(subscription="projects/p/subscriptions/s")) for payload in payloads for end in (b"", b"\xff")]
+    framed = [(b"\0\0\0\0\1" + bytes([2 * len(who)]) + who.encode()).hex().upper() for who in (WHO, f"{WHO}0")]
+    received_later(closed, *((line, "no JSON") for line in landed), *((line, "the schema does not fit") for line in framed))
+    before = rows(closed)
+
+    report = erase()
+
+    assert report.facts["invalid"] == 4  # and the one that was there
+    assert sum(before.values()) - sum(rows(closed).values()) == 5
 
 
 SPELLED = [f'{{"id":"{value}"}}' for value in ("o\\/neil", "o\\u002fneil", "o/neil")]

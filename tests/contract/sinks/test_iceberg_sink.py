@@ -344,18 +344,20 @@ def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(ta
 
 @plants("snapshots of Iceberg")
 def test_each_file_of_each_snapshot_is_searched_for_an_erasure(table: Table) -> None:
-    """Rows of the table as it is, rows that older snapshots have, and the bounds in manifests, which have the beginning of a long value only."""
+    """Rows of the table as it is, rows that older snapshots have, the bounds in manifests, which have the beginning of a long value only, and files without a snapshot."""
     who = "a.person.with.a.long.name@example.org"
     commits.once(table, commit(0), files({"shop": who, "n": 1}))
     commits.once(table, commit(1), files(B), EqualTo("shop", who))
     commits.once(table, commit(2), files({"shop": who, "n": 2}))
+    [orphan] = files({"shop": who, "n": 3})(table)
     mentions = Mentions(erasing.read(f"shop = '{who}'", {"shop": "string"}))
 
     places = {file.at: place.goes for file in StoredInIceberg(PLACE.text).files() if (place := search.of_file(file, mentions))}
 
     current = {task.file.file_path for task in table.refresh().scan().plan_files()}
     data = {at for at in places if at.endswith(".parquet")}
-    assert (len(data), len(data & current)) == (2, 1)
+    assert (len(data), len(data & current)) == (3, 1)
+    assert [at for at, said in places.items() if "no snapshot has it" in said] == [orphan.file_path]
     assert {at for at, said in places.items() if "delete these rows in your table" in said} == data & current
     assert any(at.endswith(".avro") for at in places)
-    assert all("expire_snapshots" in said for at, said in places.items() if at not in current)
+    assert all("expire_snapshots" in said for at, said in places.items() if at not in {*current, orphan.file_path})

@@ -24,8 +24,9 @@ from onlyonce.database.formats import make_home
 from onlyonce.local.feed import deliver, publish
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
+from onlyonce.model.values.line_values import WHOLE_MESSAGE
 from onlyonce.sources import land, pubsub
-from onlyonce.sources.landing import NO_OBJECT, Flow, Message
+from onlyonce.sources.landing import Flow, Message
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.landers import Landers
@@ -197,14 +198,14 @@ def test_any_payload_is_landed(landing: Landing) -> None:
     lines = landed(settings.inbox("sales"))
     whole = {}
     for line in lines:
-        if line.startswith(NO_OBJECT):
-            found = json.loads(line.removeprefix(NO_OBJECT))
+        if line.startswith(WHOLE_MESSAGE):
+            found = json.loads(line.removeprefix(WHOLE_MESSAGE))
             whole[found["message_id"]] = (
                 base64.b64decode(found["base64"]) if "base64" in found else found["data"].encode()
             )
             assert found["attributes"] == {"reason": "why"}
     assert whole == dict(zip(ids, poison, strict=False))
-    assert [json.loads(line)["message_id"] for line in lines if not line.startswith(NO_OBJECT)] == [ids[-1]]
+    assert [json.loads(line)["message_id"] for line in lines if not line.startswith(WHOLE_MESSAGE)] == [ids[-1]]
     assert landing.fake.waiting(f"{PROJECT}/subscriptions/sales") == Counter()
 
 

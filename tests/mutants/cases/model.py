@@ -24,6 +24,13 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "finished-by-a-later-frontier",
+        "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
+        "onlyonce/model/batch.py",
+        Replace("closes_between", "read_upto(plan.source_from)", "read_upto(plan.source_to)"),
+        tests=("tests/unit/model/test_model_batch.py::test_a_stream_closes_by_what_batches_before_have_read",),
+    ),
+    Mutant(
         "format-1-one-name-on-two-platforms",
         "what a sink stores under a lineage's name does not say on which platform",
         "onlyonce/model/sinks/owner.py",
@@ -511,8 +518,8 @@ MUTANTS = (
     Mutant(
         "values-15-erased-by-the-columns-name",
         "an erasure looks in a line for the column's own name and not for that in the source",
-        "onlyonce/model/operate/erasing.py",
-        Replace("read", "aliases or {}", "{}"),
+        "onlyonce/operate/erase/source_conditions.py",
+        Replace("of", "source.aliases", "{}"),
         tests=(ALIASES + "test_erasure_finds_a_line_by_the_name_in_the_source",),
     ),
     Mutant(

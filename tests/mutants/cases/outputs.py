@@ -432,16 +432,6 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
-        "finished-by-a-later-frontier",
-        "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
-        "onlyonce/outputs/windows/finishing.py",
-        Replace("_rows", "batch.plan.source_from", "batch.plan.source_to"),
-        tests=(
-            "tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",
-        ),
-        spark=True,
-    ),
-    Mutant(
         "any-row-in-any-result",
         "a result has the rows of the others too",
         "onlyonce/outputs/function/several_results.py",

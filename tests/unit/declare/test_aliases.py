@@ -10,6 +10,7 @@ from onlyonce.declare import identity
 from onlyonce.declare.pipeline import Custom, Delta, DeltaSource, Files, Growing, Input, Kafka, Output, Pipeline, PubSub
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import erasing
+from onlyonce.operate.erase import source_conditions
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta())
 SCHEMA = "id string, at timestamp, total double"
@@ -74,5 +75,6 @@ def test_alias_that_can_not_work_is_refused(changed: dict[str, Any], why: str) -
 @pytest.mark.parametrize("line", ['{"User Name":"u1","user":"u2"}', '{"User Name": "u1", '])
 def test_erasure_finds_a_line_by_the_name_in_the_source(line: str) -> None:
     """Also in a line that is no JSON; a field with the column's own name is another one."""
-    types, aliases = {"user": "string"}, {"user": "User Name"}
-    assert [erasing.read(f"user = '{who}'", types, aliases).fits_line(line, None) for who in ("u1", "u2")] == [True, False]
+    declared = pipeline(schema="id string, at timestamp, user string", aliases={"user": "User Name"})
+    asked = [one.condition for who in ("u1", "u2") for one in source_conditions.of(declared, erasing.read(f"user = '{who}'", {"user": "string"}))]
+    assert [one is not None and one.fits_line(line, None) for one in asked] == [True, False]

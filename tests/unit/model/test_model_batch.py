@@ -18,6 +18,7 @@ from onlyonce.model.batch import (
     check_output,
     check_receive,
     check_replay,
+    closes_between,
     to_micros,
     to_time,
 )
@@ -152,3 +153,15 @@ def test_no_time_stays_no_time() -> None:
     """Null has no microseconds."""
     assert to_micros(None) is None
     assert to_time(None) is None
+
+
+def test_a_stream_closes_by_what_batches_before_have_read() -> None:
+    """Each batch closes the windows from where the one before ended, up to where its own reading begins; so does a later life."""
+    first = replace(PLAN, source_from=None, source_to={"reservoirVersion": 3})
+    second = replace(PLAN, source_from=first.source_to, source_to={"reservoirVersion": 5})
+    third = replace(PLAN, source_from=second.source_to, source_to={"reservoirVersion": 9})
+
+    assert closes_between(first, None, -1) == (-1, -1)
+    assert closes_between(second, first, -1) == (-1, 3)
+    assert closes_between(third, second, -1) == (3, 5)
+    assert closes_between(third, None, 4) == closes_between(third, second, 4) == (4, 5)

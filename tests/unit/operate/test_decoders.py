@@ -139,6 +139,28 @@ def test_all_values_of_a_condition_are_in_one_part() -> None:
     assert not both.in_bytes(b"\x00u17-secret")
 
 
+def test_value_is_found_by_the_name_that_a_source_has_for_the_column() -> None:
+    """A short value or a number counts only beside a name, in a string as in a row."""
+    called = Mentions(erasing.read("number = 17", KINDS), {"number": ("number", "Nummer")})
+    assert [called.in_string(f'{{"{name}":17}}') for name in ("number", "Nummer", "other")] == [True, True, False]
+    assert [called.in_row({name: 17}) for name in ("number", "Nummer", "other")] == [True, True, False]
+
+
+def test_message_in_hexadecimal_is_searched_by_the_lengths_of_its_strings() -> None:
+    """Avro and Protobuf have no names and no space between values. The beginning of a longer value is another value."""
+    asked = mentions("id = 'u17-secret' AND number = -300")
+    schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": [{"name": "id", "type": "string"}, {"name": "note", "type": "string"}, {"name": "number", "type": "long"}]})
+    found = []
+    for who, number in (("u17-secret", -300), ("u17-secret0", -300), ("u17-secret", 300)):
+        sink = io.BytesIO(b"\0\0\0\0\1")
+        sink.seek(5)
+        fastavro.schemaless_writer(sink, schema, {"id": who, "note": "n" * 49, "number": number})  # the length of the note is a letter
+        found.append(asked.in_message(sink.getvalue().hex().upper()))
+    of_protobuf = b"\x0a\x0au17-secret\x10".hex() + "d4fd" + 7 * "ff" + "01"
+    assert found == [True, False, False]
+    assert [asked.in_message(of_protobuf), asked.in_row({"note": None, "oo_raw": of_protobuf, "number": -300})] == [True, True]
+
+
 def test_value_over_two_lines_of_csv_is_found() -> None:
     """A record of CSV is searched as a whole, and others stay apart."""
     content = b'1,"u17-secret\nis ""here""",number 5\n2,x,number 6\n'

@@ -8,9 +8,12 @@ import struct
 
 import pytest
 
+from onlyonce.declare.pipeline import PubSub
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import erasing
+from onlyonce.model.operate.mentions import Mentions
 from onlyonce.operate.erase import input_files
+from onlyonce.sources import landing
 
 TYPES = {"user": "string", "number": "bigint", "at": "timestamp", "id": "string"}
 
@@ -55,6 +58,7 @@ LINES: list[tuple[str, bool]] = [
     ('{"user":"u170","number":5}', False),
     ('{"user":"u17"}', False),
     ('{"user":"u17","number":5', True),
+    ('{"x":{"user":"u17","number":5', True),
     ('{"user":"u170","number":5', False),
     ('{"user":"u17","number":55', False),
     ("   ", False),
@@ -99,6 +103,17 @@ def test_every_spelling_of_a_value_is_found_in_json(line: str, spelling: str) ->
 def test_every_spelling_of_a_value_is_found_in_csv(line: str, before: str) -> None:
     """Also in a line that has other columns, or a quote in the wrong place, or a value of any length."""
     assert _lines_found(erasing.Condition({"user": WHO}, TYPES), ["id", "user"], line.format(before)) == 1
+
+
+@pytest.mark.parametrize("payload", [f'{{"user":{json.dumps(WHO)}'.encode(), f'{{"a":1}}{{"user":{json.dumps(WHO)}}}'.encode(), f'{{"user":{json.dumps("renée-u17", ensure_ascii=False)}}}'.encode("latin-1")])
+def test_landed_message_is_meant_by_its_payload(payload: bytes) -> None:
+    """One that is no record is landed whole, and in base64 if it is no text. Its attributes count, too."""
+    who, source = "renée-u17" if b"u17" in payload else WHO, PubSub(subscription="projects/p/subscriptions/s")
+    messages: list[tuple[dict[str, str], bytes]] = [({}, payload), ({"user": who}, b"no JSON"), ({}, b"no JSON")]
+    lines = [landing.line(landing.Message("ack", "17", attributes, content, 1), source) for attributes, content in messages]
+
+    assert _lines_found(erasing.Condition({"user": who}, TYPES), None, *lines) == 2
+    assert [Mentions(erasing.Condition({"user": who}, TYPES)).in_string(one) for one in lines] == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
 from onlyonce.declare.sources.sources import LARGEST_MESSAGE
 from onlyonce.local.feed.publish import paced
 from onlyonce.model.errors import Refused
-from onlyonce.sources.landing import NO_OBJECT, Flow, Message, line
+from onlyonce.model.values.line_values import WHOLE_MESSAGE
+from onlyonce.sources.landing import Flow, Message, line
 
 NAME = "projects/p/subscriptions/s"
 BY_ID = PubSub(subscription=NAME)
@@ -39,7 +40,7 @@ def test_an_object_keeps_its_fields_and_gets_the_id(fields: dict[str, Any], inde
     """On one line, however it was laid out; a field of the id's name comes before it, so that the id wins."""
     payload = json.dumps(fields, indent=indent, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
     found = line(message(payload), BY_ID)
-    if not found.startswith(NO_OBJECT):
+    if not found.startswith(WHOLE_MESSAGE):
         assert "\n" not in found
         assert json.loads(found, object_pairs_hook=list)[-1] == ("message_id", "17")
         assert json.loads(found) == fields | {"message_id": "17"}
@@ -53,7 +54,7 @@ def test_any_bytes_become_one_line(data: bytes) -> None:
     """Nothing raises, and what is no object says so."""
     found = line(message(data), BY_ID)
     assert "\n" not in found
-    assert found.startswith((NO_OBJECT, "{"))
+    assert found.startswith((WHOLE_MESSAGE, "{"))
 
 
 @pytest.mark.parametrize("attributes", [{}, {"order": ""}, {"Order": "o1"}])
