@@ -1,4 +1,7 @@
-"""`onlyonce_audit`: does every record add up, by the commit log? Then alerts, and the search for what is stuck. No Spark."""
+"""`onlyonce_audit`: does every record add up, by the commit log?
+
+Then alerts, and the search for what is stuck. No Spark.
+"""
 
 from __future__ import annotations
 

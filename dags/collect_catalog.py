@@ -1,4 +1,6 @@
-"""`onlyonce_collect`: the catalog's garbage collection. It removes record ids that are older than the dedup horizon, by whole buckets.
+"""`onlyonce_collect`: the catalog's garbage collection.
+
+It removes record ids that are older than the dedup horizon, by whole buckets.
 
 The horizon follows what is committed, not the clock: nothing is removed while a pipeline stands still. No Spark.
 """

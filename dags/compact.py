@@ -1,4 +1,8 @@
-"""`onlyonce_maintain`: compact the small files of old batches and closed windows in Delta tables, and remove what no reader needs. No Spark."""
+"""`onlyonce_maintain`: compact the small files of old batches and closed windows in Delta tables, and remove what no
+reader needs.
+
+No Spark.
+"""
 
 from __future__ import annotations
 

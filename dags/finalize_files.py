@@ -1,6 +1,9 @@
-"""`onlyonce_finalize`: give the files of committed batches their final names. It overwrites nothing and may run at any time. No Spark.
+"""`onlyonce_finalize`: give the files of committed batches their final names.
 
-The streams and backfills have a task of their own that does so at once. This DAG is for files that a killed task has left.
+It overwrites nothing and may run at any time. No Spark.
+
+The streams and backfills have a task of their own that does so at once. This DAG is for files that a killed task has
+left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The options of every job, each declared here once. Standard library only.
 
-The command line makes its commands of these options (`onlyonce.cli.shell.asking`), and a job reads its arguments by them (`parse`), whether
-they come from the command line, from Airflow or from spark-submit. Errors: argparse ends the process and
-prints the usage; Refused where `read` refuses a value.
+The command line makes its commands of these options (`onlyonce.cli.shell.asking`), and a job reads its arguments by
+them (`parse`), whether they come from the command line, from Airflow or from spark-submit. Errors: argparse ends the
+process and prints the usage; Refused where `read` refuses a value.
 """
 
 from __future__ import annotations
@@ -100,24 +100,65 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _pipeline(),
         _switch("--close", "Declare the input ended: all windows with data close."),
         _switch("--bounded", "A run of its own over all input, with targets of its own; nothing is late."),
-        Option("--from", "With --bounded, of a topic: from this message time.", name="start", metavar="TIME", read=moment),
-        Option("--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment),
+        Option(
+            "--from", "With --bounded, of a topic: from this message time.", name="start", metavar="TIME", read=moment
+        ),
+        Option(
+            "--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment
+        ),
         _switch("--forever", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
-        _switch("--standby", "With --forever: where a driver is at work, wait for its end with Spark started, and take its place then."),
-        Option("--every", "With --forever: the seconds between two looks for new input; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
+        _switch(
+            "--standby",
+            "With --forever: where a driver is at work, wait for its end with Spark started, and take its place then.",
+        ),
+        Option(
+            "--every",
+            "With --forever: the seconds between two looks for new input; by default 5.",
+            float,
+            default=EVERY_SECONDS,
+            metavar="SECONDS",
+            least=0,
+        ),
         Option("--max-files", "How many files one batch takes.", int, least=1),
         _switch("--dry-run", "Say what would be read; write nothing."),
-        MASTER, FILES, RUN_ID, DAG_ID,
+        MASTER,
+        FILES,
+        RUN_ID,
+        DAG_ID,
     ),
     "backfill": (
         _pipeline(),
-        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", read=written),
-        Option("--to", "And before this. A time without a zone is in the zone of the windows.", name="stop", metavar="TIME", read=written),
-        _switch("--late-only", "Only windows with late records that are not in their result yet; without --from and --to all of them."),
+        Option(
+            "--from",
+            "Windows that start here or later: 2013-01-31, or with 05:00Z.",
+            name="start",
+            metavar="TIME",
+            read=written,
+        ),
+        Option(
+            "--to",
+            "And before this. A time without a zone is in the zone of the windows.",
+            name="stop",
+            metavar="TIME",
+            read=written,
+        ),
+        _switch(
+            "--late-only",
+            "Only windows with late records that are not in their result yet; without --from and --to all of them.",
+        ),
         Option("--output", "Only this output, with those made from it; by default all with windows."),
-        Option("--lookups", "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.", default="then", metavar="WHICH", read=_then_or_now),
+        Option(
+            "--lookups",
+            "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.",
+            default="then",
+            metavar="WHICH",
+            read=_then_or_now,
+        ),
         _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),
-        MASTER, FILES, RUN_ID, DAG_ID,
+        MASTER,
+        FILES,
+        RUN_ID,
+        DAG_ID,
     ),
     "land": (_pipeline(), FILES, RUN_ID),
     "deliver": (
@@ -128,20 +169,38 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "finalize": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
     "collect": (_any_pipeline("One pipeline with its bounded runs; by default all."),),
-    "maintain": (_any_pipeline("One pipeline; by default all."), _switch("--dry-run", "Say what would be done; change nothing."), FILES),
+    "maintain": (
+        _any_pipeline("One pipeline; by default all."),
+        _switch("--dry-run", "Say what would be done; change nothing."),
+        FILES,
+    ),
     "sweep": (
         _switch("--dry-run", "List them; remove nothing."),
-        Option("--older-than", "Remove files older than this; by default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.", float, metavar="HOURS", least=0),
+        Option(
+            "--older-than",
+            "Remove files older than this; by default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.",
+            float,
+            metavar="HOURS",
+            least=0,
+        ),
         FILES,
     ),
     "audit": (
-        Option("--grace", "Minutes without a sign of life after which unfinished work counts as abandoned.", int, default=AUDIT_GRACE_MINUTES),
+        Option(
+            "--grace",
+            "Minutes without a sign of life after which unfinished work counts as abandoned.",
+            int,
+            default=AUDIT_GRACE_MINUTES,
+        ),
         _switch("--data", "Count the rows of the tables too, against the log. Reads every row once."),
     ),
     "plan": (
         _any_pipeline("A declared pipeline; by default all."),
         _switch("--apply", "Do what the changes need: new lives, a run, backfills."),
-        YES, MASTER, FILES, RUN_ID,
+        YES,
+        MASTER,
+        FILES,
+        RUN_ID,
     ),
     "release": (
         _pipeline(),
@@ -150,35 +209,63 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--batch", "Only of this receive batch.", int, least=0),
         Option("--reason", "Only with this text in their reason."),
         _switch("--dry-run", "Say what would be released; write nothing."),
-        YES, MASTER, FILES, RUN_ID,
+        YES,
+        MASTER,
+        FILES,
+        RUN_ID,
     ),
     "forget": (
         _pipeline(),
-        Option("--where", "Whose records: \"user = 'u17'\", or several with AND. Columns of text or whole numbers.", metavar="CONDITION", needed=True),
+        Option(
+            "--where",
+            "Whose records: \"user = 'u17'\", or several with AND. Columns of text or whole numbers.",
+            metavar="CONDITION",
+            needed=True,
+        ),
         Option("--by", "Who asked for it, for the receipt; by default the user of this shell."),
         _switch("--ids", "Forget the record ids too: a re-delivery is then a new record."),
         _switch("--dry-run", "Say what would be forgotten, and what would stay; change nothing."),
-        YES, MASTER, FILES, RUN_ID,
+        YES,
+        MASTER,
+        FILES,
+        RUN_ID,
     ),
     "doctor": (
         _switch("--fix", "Carry out the repairs that lose nothing."),
         _switch("--yes", "With --fix: also the repairs that can't be undone."),
-        Option("--grace", "Minutes without a sign of life after which a driver counts as dead.", float, default=DRIVER_GRACE_MINUTES, least=0),
+        Option(
+            "--grace",
+            "Minutes without a sign of life after which a driver counts as dead.",
+            float,
+            default=DRIVER_GRACE_MINUTES,
+            least=0,
+        ),
         Option("--master", "Spark's master, for repairs that need a run."),
         FILES,
     ),
     "drop": (
-        Option("pipeline", "A pipeline, or a bounded run of it, like flights@1.", name="name", metavar="PIPELINE", needed=True),
+        Option(
+            "pipeline",
+            "A pipeline, or a bounded run of it, like flights@1.",
+            name="name",
+            metavar="PIPELINE",
+            needed=True,
+        ),
         Option("--output", "Only this output, with those made from it."),
         _switch("--tables", "The tables of its sinks too, in Delta and PostgreSQL."),
         _switch("--yes", "Do it. Without this it only says what would be removed and what would stay."),
         FILES,
     ),
     "alerts": (
-        Option("--lag-minutes", "Raise an alert for input that waits longer than this; by default ONLYONCE_ALERT_LAG_MINUTES.", float, least=0),
+        Option(
+            "--lag-minutes",
+            "Raise an alert for input that waits longer than this; by default ONLYONCE_ALERT_LAG_MINUTES.",
+            float,
+            least=0,
+        ),
     ),
     "conform": (_pipeline(), MASTER, FILES),
-}  # fmt: skip
+}
 
 
 def parse(job: str, argv: list[str]) -> argparse.Namespace:

@@ -1,7 +1,8 @@
 """The process's environment. This is the only module of the package that reads or changes it. Standard library only.
 
-The platform's own settings are read by `onlyonce.settings`. This module is for the variables of others: those that a declaration
-names for its secrets, those of Spark, Airflow and emulators, and all that a process which we start inherits.
+The platform's own settings are read by `onlyonce.settings`. This module is for the variables of others: those that a
+declaration names for its secrets, those of Spark, Airflow and emulators, and all that a process which we start
+inherits.
 """
 
 from __future__ import annotations

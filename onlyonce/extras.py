@@ -1,6 +1,7 @@
 """Names the extra of the distribution that installs a missing module, and words the error. Pure.
 
-Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could not be found.
+Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could
+not be found.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ BROUGHT_BY = {
 
 
 def missing(error: ModuleNotFoundError) -> Refused | None:
-    """What to tell whoever lacks an extra; None for a module that none of them brings: that is a bug, or the user's own."""
+    """What to tell whoever lacks an extra; None for a module that none of them brings: that is a bug, or the user's
+    own."""
     name = error.name or ""
     extra = next((extra for module, extra in BROUGHT_BY.items() if f"{name}.".startswith(f"{module}.")), None)
     if extra is None:

@@ -1,13 +1,14 @@
-"""Named fail-points, at which the tests and `onlyonce crashtest` kill the real processes. Unless asked for, they are off and cost one
-dictionary look-up.
+"""Named fail-points, at which the tests and `onlyonce crashtest` kill the real processes.
 
-ONLYONCE_FAILPOINTS="name:nth:action,…" switches them on. ONLYONCE_FAILPOINT_DIR is a folder in which the passes of all processes
-are counted, so that a point strikes once and not again after the restart. The actions: `kill` ends the whole session of processes
-(start the job in a session of its own), `kill-process` only the process that passes, `raise` raises an error, `stop` sends SIGSTOP.
-`fail` raises at this pass and at every later one, so that a task fails however often Spark tries it again.
-Each name has one row in the tables of docs/specification, which say what state a kill there leaves.
-ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order; ONLYONCE_FAILPOINT_STRIKES one to
-which each strike does.
+Unless asked for, they are off and cost one dictionary look-up.
+
+ONLYONCE_FAILPOINTS="name:nth:action,…" switches them on. ONLYONCE_FAILPOINT_DIR is a folder in which the passes of all
+processes are counted, so that a point strikes once and not again after the restart. The actions: `kill` ends the whole
+session of processes (start the job in a session of its own), `kill-process` only the process that passes, `raise`
+raises an error, `stop` sends SIGSTOP. `fail` raises at this pass and at every later one, so that a task fails however
+often Spark tries it again. Each name has one row in the tables of docs/specification, which say what state a kill there
+leaves. ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order;
+ONLYONCE_FAILPOINT_STRIKES one to which each strike does.
 """
 
 from __future__ import annotations

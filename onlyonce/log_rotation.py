@@ -1,8 +1,10 @@
-"""The log file of a process that runs for long is bounded: once it is large its content is put aside, and the file goes on empty.
+"""The log file of a process that runs for long is bounded: once it is large its content is put aside, and the file goes
+on empty.
 
-The JVM and Python write to one file that both have open, so it keeps its name and its inode. What is written in the instant between copy and cut gets lost;
-logs show work, and no commit depends on them. Who calls it: the heartbeat of a long run. Errors: OSError. Only a file in `<home>/logs` that is open for
-appending is touched: a file, pipe or terminal of somebody else's is left alone.
+The JVM and Python write to one file that both have open, so it keeps its name and its inode. What is written in the
+instant between copy and cut gets lost; logs show work, and no commit depends on them. Who calls it: the heartbeat of a
+long run. Errors: OSError. Only a file in `<home>/logs` that is open for appending is touched: a file, pipe or terminal
+of somebody else's is left alone.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from onlyonce import settings
 
 
 def rotate() -> Path | None:
-    """Put aside what this process has written to its standard error, if that is a large file of ours; gives the file that has it now."""
+    """Put aside what this process has written to its standard error, if that is a large file of ours; gives the file
+    that has it now."""
     log = _file_of(2)
     bytes_, files = settings.log_limits()
     if log is None or log.stat().st_size <= bytes_:

@@ -1,5 +1,7 @@
-"""Log lines of the jobs. Each is one line of key=value, with pipeline, run and attempt; a query's lines also have its lineage and
-epoch, a unit's lines the unit. Logs show work and not commits: a line may come twice, and may get lost.
+"""Log lines of the jobs.
+
+Each is one line of key=value, with pipeline, run and attempt; a query's lines also have its lineage and epoch, a unit's
+lines the unit. Logs show work and not commits: a line may come twice, and may get lost.
 """
 
 from __future__ import annotations

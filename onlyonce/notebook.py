@@ -4,9 +4,9 @@
     flights = onlyonce.open("flights")
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
-A Delta table is read by delta-rs, an Iceberg table by pyiceberg, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
-table `events` by pyarrow. A result is loaded into memory as a whole. Errors: Refused for an unknown name, and for an
-output without rows that can be read; Retryable while a database is away.
+A Delta table is read by delta-rs, an Iceberg table by pyiceberg, a PostgreSQL table by psycopg2, files by pandas, and
+late, invalid and remnant records from the table `events` by pyarrow. A result is loaded into memory as a whole. Errors:
+Refused for an unknown name, and for an output without rows that can be read; Retryable while a database is away.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ ALL = 1 << 31
 
 
 def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
-    """A declared pipeline, or a bounded run of it (flights@1). `pipelines` is a file with declarations; by default those of
-    ONLYONCE_PIPELINES. The platform is that of ONLYONCE_HOME. Raises Refused with the nearest name that is there."""
+    """A declared pipeline, or a bounded run of it (flights@1).
+
+    `pipelines` is a file with declarations; by default those of ONLYONCE_PIPELINES. The platform is that of
+    ONLYONCE_HOME. Raises Refused with the nearest name that is there."""
     from onlyonce.declare import loading
 
     files = [Path(pipelines)] if isinstance(pipelines, str | Path) else pipelines
@@ -72,7 +74,8 @@ class Opened:
         return self._fates(lambda left_out: left_out.late(self.pipeline, self.instance, ALL, output))
 
     def rejected(self, output: str | None = None) -> pd.DataFrame:
-        """The records that the function of an output has rejected, with the reason, once for each output and window; of one output or all."""
+        """The records that the function of an output has rejected, with the reason, once for each output and window; of
+        one output or all."""
         from onlyonce import settings
         from onlyonce.database.connect import Database
         from onlyonce.records import rejected
@@ -91,12 +94,15 @@ class Opened:
         return self._fates(lambda left_out: left_out.remnant(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
-        """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate, batch and unit. None
-        of its rows is there where it was never seen. Its windows are `windows`."""
+        """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate,
+        batch and unit.
+
+        None of its rows is there where it was never seen. Its windows are `windows`."""
         return self._traced("fates", record_id)
 
     def windows(self, *record_id: Any) -> pd.DataFrame:
-        """The windows that a kept record falls in, of each output: in time or late, open or final, and by what they were made."""
+        """The windows that a kept record falls in, of each output: in time or late, open or final, and by what they
+        were made."""
         return self._traced("windows", record_id)
 
     def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:

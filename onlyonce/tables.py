@@ -81,7 +81,10 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
 
 
 def show_error(error: OnlyonceError, out: Console) -> None:
-    """The three lines of an error: what happened, what it means for the data, what to do next. What is refused was not begun, where it says no more."""
+    """The three lines of an error: what happened, what it means for the data, what to do next.
+
+    What is refused was not begun, where it says no more.
+    """
     out.print(Text(error.what, style="bold red"), soft_wrap=True)
     data = error.data or ("nothing was done" if isinstance(error, Refused) else "")
     for label, text in (("data", data), ("next", error.hint)):

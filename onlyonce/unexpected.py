@@ -1,7 +1,9 @@
-"""Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a file.
+"""Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a
+file.
 
-Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home can't be written to,
-the file is in the system's folder for temporary files. Not promised: that these files are removed; they are small, and have the time in their name.
+Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home can't
+be written to, the file is in the system's folder for temporary files. Not promised: that these files are removed; they
+are small, and have the time in their name.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def told(error: BaseException) -> OnlyonceError:
     return Unexpected(
         f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
         data="all that was committed is whole, and it is safe to run the same command again",
-        hint=f"run it again; if the error stays, the traceback is in {keep(error)}: report it, or look into it if the line is your own",
+        hint=f"run it again; if the error stays, the traceback is in {keep(error)}: report it, or look into it if "
+        "the line is your own",
     )
 
 

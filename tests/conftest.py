@@ -22,11 +22,12 @@ from tests.support import mariadb as mariadbs
 from tests.support.platform import Platform, Server
 from tests.support.shared_server import SharedServer
 
-# Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
-# keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
+# Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the
+# JVM keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
 
-# Images of containers often set this variable, and uv compiles no package: then each of the tests' processes compiles pandas, Spark and Airflow again.
+# Images of containers often set this variable, and uv compiles no package: then each of the tests' processes compiles
+# pandas, Spark and Airflow again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -60,8 +61,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take one half if that is asked for. Beside each other, files with Spark or kills come before the short ones, which fill the end: else one
-    worker ends minutes after the others."""
+    """Take one half if that is asked for.
+
+    Beside each other, files with Spark or kills come before the short ones, which fill the end: else one worker ends
+    minutes after the others."""
     halves.keep(config, items)
     if not hasattr(config, "workerinput"):
         return
@@ -86,7 +89,10 @@ def home_of_no_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(autouse=True)
 def no_heart_beats_on() -> Iterator[None]:
-    """A long run of a test ends with it. A heart that beat on would ask a database that is gone, until the session ends."""
+    """A long run of a test ends with it.
+
+    A heart that beat on would ask a database that is gone, until the session ends.
+    """
     yield
     assert [thread for thread in threading.enumerate() if thread.name == "heartbeat"] == []
 
@@ -106,7 +112,10 @@ def server() -> Iterator[SharedServer]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[mariadbs.MariaDB]:
-    """A real MariaDB of the session's own; each test has a database of its own on it. Skipped where the machine has none."""
+    """A real MariaDB of the session's own; each test has a database of its own on it.
+
+    Skipped where the machine has none.
+    """
     if mariadbs.SERVER is None:
         needed.missing(mariadbs.MISSING)
     with mariadbs.server() as started:
@@ -146,6 +155,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    """A real Kafka broker of the session's own, started where the first test asks for it. Each test makes its own topics."""
+    """A real Kafka broker of the session's own, started where the first test asks for it.
+
+    Each test makes its own topics.
+    """
     with brokers.running(tmp_path_factory.mktemp("kafka")) as started:
         yield started

@@ -12,9 +12,22 @@ from html import escape
 WIDTH, HEIGHT = 8, 18
 """Of one sign, in pixels."""
 ARMS = {
-    "─": "lr", "│": "ud", "┌": "rd", "┐": "ld", "└": "ur", "┘": "ul", "├": "urd", "┤": "uld", "┬": "lrd", "┴": "lru", "┼": "lrud",
-    "▶": "l", "◀": "r", "▼": "u", "▲": "d",
-}  # fmt: skip
+    "─": "lr",
+    "│": "ud",
+    "┌": "rd",
+    "┐": "ld",
+    "└": "ur",
+    "┘": "ul",
+    "├": "urd",
+    "┤": "uld",
+    "┬": "lrd",
+    "┴": "lru",
+    "┼": "lrud",
+    "▶": "l",
+    "◀": "r",
+    "▼": "u",
+    "▲": "d",
+}
 """In which directions each sign has a line from its middle."""
 TIPS = {"▶": (1, 0), "◀": (-1, 0), "▼": (0, 1), "▲": (0, -1)}
 FENCE = re.compile(r"^```diagram(?: (?P<title>[^\n]+))?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

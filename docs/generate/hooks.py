@@ -1,4 +1,5 @@
-"""What MkDocs calls: it adds the generated pages, orders the navigation, draws the diagrams and turns links that leave the site into text."""
+"""What MkDocs calls: it adds the generated pages, orders the navigation, draws the diagrams and turns links that leave
+the site into text."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from mkdocs.structure.files import File  # noqa: E402
 from docs.generate import commands, diagrams, specification, values, views  # noqa: E402
 from tests.mutants import table  # noqa: E402
 
-SECTIONS = {"How to": "how-to", "Reference": "reference", "Specification": "specification", "Explanation": "explanation", "Decisions": "decisions"}
+SECTIONS = {
+    "How to": "how-to",
+    "Reference": "reference",
+    "Specification": "specification",
+    "Explanation": "explanation",
+    "Decisions": "decisions",
+}
 PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
@@ -47,7 +54,19 @@ FIRST = {
     ],
     "specification": ["index", *specification.ORDER, "fail-points"],
     "decisions": ["index"],
-    "explanation": ["promises", "what-goes-wrong", "flow", "lives", "why", "protocol", "limits", "alternatives", "cost", "scale", "proofs"],
+    "explanation": [
+        "promises",
+        "what-goes-wrong",
+        "flow",
+        "lives",
+        "why",
+        "protocol",
+        "limits",
+        "alternatives",
+        "cost",
+        "scale",
+        "proofs",
+    ],
 }
 """What comes first in each section; the other pages follow by their names."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
@@ -85,7 +104,8 @@ def _rank(folder: str, page: str) -> tuple[int, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Draw the diagrams, list the pages and count the mutants where a page asks for it, and keep readers on the site."""
+    """Draw the diagrams, list the pages and count the mutants where a page asks for it, and keep readers on the
+    site."""
     markdown = markdown.replace("<!-- pages -->", _pages(config.nav)).replace("<!-- mutants -->", table.total())
     return LINK.sub(lambda found: _inside(found, page.file.src_uri), diagrams.drawn(markdown))
 
@@ -100,7 +120,12 @@ def _pages(nav: list[Any]) -> str:
 
 
 def _title(page: str) -> str:
-    titles = {"reference/views.md": "Views", "reference/cli.md": "Command line", "reference/values.md": "Values", PROTOCOL: "The protocol"}
+    titles = {
+        "reference/views.md": "Views",
+        "reference/cli.md": "Command line",
+        "reference/values.md": "Values",
+        PROTOCOL: "The protocol",
+    }
     return titles.get(page) or (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
 
 

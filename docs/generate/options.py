@@ -1,7 +1,7 @@
 """How declarations say their options becomes a table: an extension of Griffe, by which mkdocstrings reads the code.
 
-Their docstrings name each option at the begin of a line and say its meaning in an indented block beside it. The table adds the
-type and the default, which are in the code.
+Their docstrings name each option at the begin of a line and say its meaning in an indented block beside it. The table
+adds the type and the default, which are in the code.
 """
 
 from __future__ import annotations

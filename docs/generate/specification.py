@@ -1,4 +1,6 @@
-"""The pages of the specification, from its tables (`docs/specification/*.toml`): one state machine a file. `make spec` writes the pages, which are committed.
+"""The pages of the specification, from its tables (`docs/specification/*.toml`): one state machine a file.
+
+`make spec` writes the pages, which are committed.
 
 The tables are the one list of fail-points: `tests/unit/test_failpoints.py` compares them with the code.
 """
@@ -15,10 +17,32 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "specification"
 ORDER = (
-    "incarnation", "source-batch", "receive-batch", "output-batch", "unit", "delta-commit", "iceberg-commit", "watermark-marker", "window", "backfill",
-    "final-file", "outbox-row", "write-stream", "release", "id-catalog", "removal", "erasure", "compaction", "log-retention", "target", "drop", "pull", "archive",
-    "long-run", "notes",
-)  # fmt: skip
+    "incarnation",
+    "source-batch",
+    "receive-batch",
+    "output-batch",
+    "unit",
+    "delta-commit",
+    "iceberg-commit",
+    "watermark-marker",
+    "window",
+    "backfill",
+    "final-file",
+    "outbox-row",
+    "write-stream",
+    "release",
+    "id-catalog",
+    "removal",
+    "erasure",
+    "compaction",
+    "log-retention",
+    "target",
+    "drop",
+    "pull",
+    "archive",
+    "long-run",
+    "notes",
+)
 """The state machines, in the order of the pages."""
 TABLE = re.compile(r"^CREATE TABLE onlyonce_private\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) onlyonce_private\.([\w.]+) IS\s+'((?:[^']|'')*)';")
@@ -45,7 +69,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Machine:
-    """A state machine. `rows`: the tables of the commit log that hold its state; `writer` and `reader`: what one must do, and the other may rely on."""
+    """A state machine.
+
+    `rows`: the tables of the commit log that hold its state; `writer` and `reader`: what one must do, and the other may
+    rely on.
+    """
 
     name: str
     title: str
@@ -75,14 +103,21 @@ def _step(found: dict[str, Any]) -> Step:
 
 
 def points(prefix: str = "") -> tuple[str, ...]:
-    """Return the fail-points whose names begin so, in the order of the tables. The kill cases of the tests are made from them."""
-    return tuple(point for machine in machines() for step in machine.steps for point in step.points if point.startswith(prefix))
+    """Return the fail-points whose names begin so, in the order of the tables.
+
+    The kill cases of the tests are made from them.
+    """
+    return tuple(
+        point for machine in machines() for step in machine.steps for point in step.points if point.startswith(prefix)
+    )
 
 
 def pages() -> dict[str, str]:
     """Return the content of each page, by its file name."""
     known = machines()
-    return {"index.md": _index(known), "fail-points.md": _fail_points(known)} | {f"{one.name}.md": _page(one) for one in known}
+    return {"index.md": _index(known), "fail-points.md": _fail_points(known)} | {
+        f"{one.name}.md": _page(one) for one in known
+    }
 
 
 def _page(machine: Machine) -> str:
@@ -91,9 +126,19 @@ def _page(machine: Machine) -> str:
     parts += _list("A writer must", machine.writer) + _list("A reader may rely on", machine.reader)
     parts += ["## States", "", "| state | meaning |", "|---|---|"]
     parts += [f"| {state} | {_cell(meaning)} |" for state, meaning in machine.states.items()]
-    parts += ["", "## Transitions", "", "| state | event | guard | transaction | next | fail-points |", "|---|---|---|---|---|---|"]
+    parts += [
+        "",
+        "## Transitions",
+        "",
+        "| state | event | guard | transaction | next | fail-points |",
+        "|---|---|---|---|---|---|",
+    ]
     parts += [_row(step) for step in machine.steps]
-    parts += ["", "A kill *before* leaves the state as it was. A kill *after* leaves the next state."] if any(step.points for step in machine.steps) else []
+    parts += (
+        ["", "A kill *before* leaves the state as it was. A kill *after* leaves the next state."]
+        if any(step.points for step in machine.steps)
+        else []
+    )
     for table in machine.rows:
         parts += ["", *_schema(table)]
     return "\n".join([*parts, ""])
@@ -108,7 +153,11 @@ def _list(title: str, entries: Any) -> list[str]:
 
 
 def _row(step: Step) -> str:
-    points = [f"{when}: {', '.join(f'`{name}`' for name in names)}" for when, names in (("before", step.before), ("after", step.after)) if names]
+    points = [
+        f"{when}: {', '.join(f'`{name}`' for name in names)}"
+        for when, names in (("before", step.before), ("after", step.after))
+        if names
+    ]
     cells = (step.state, step.event, step.guard, f"`{step.transaction}`", step.next, "; ".join(points))
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
@@ -116,14 +165,23 @@ def _row(step: Step) -> str:
 def _schema(table: str) -> Iterator[str]:
     """Yield a table's columns and constraints, as the migration has them."""
     columns, about = tables()[table], comments()
-    yield from (f"## Rows of `{table}`", "", about.get(table, ""), "", "| column | definition | meaning |", "|---|---|---|")
+    yield from (
+        f"## Rows of `{table}`",
+        "",
+        about.get(table, ""),
+        "",
+        "| column | definition | meaning |",
+        "|---|---|---|",
+    )
     for name, definition in columns:
         yield f"| `{name}` | {_cell(definition)} | {_cell(about.get(f'{table}.{name}', ''))} |"
 
 
 def tables() -> dict[str, list[tuple[str, str]]]:
     """Return the tables of the commit log, each with its columns and constraints and their definitions."""
-    return {name: [_defined(part) for part in _parts(body)] for sql in _migrations() for name, body in TABLE.findall(sql)}
+    return {
+        name: [_defined(part) for part in _parts(body)] for sql in _migrations() for name, body in TABLE.findall(sql)
+    }
 
 
 def comments() -> dict[str, str]:
@@ -154,7 +212,12 @@ def _defined(part: str) -> tuple[str, str]:
 def _index(known: list[Machine]) -> str:
     parts = [(FOLDER / "index.txt").read_text().rstrip(), "", "## State machines", "", "| page | holds |", "|---|---|"]
     parts += [f"| [{one.title}]({one.name}.md) | {_cell(_first(one.about))} |" for one in known]
-    parts += ["", "## Invariants", "", *(f"- **{one['id']}** ([{of.title}]({of.name}.md)) {one['text']}" for of in known for one in of.invariants)]
+    parts += [
+        "",
+        "## Invariants",
+        "",
+        *(f"- **{one['id']}** ([{of.title}]({of.name}.md)) {one['text']}" for of in known for one in of.invariants),
+    ]
     return "\n".join([*parts, ""])
 
 
@@ -163,9 +226,30 @@ def _first(text: str) -> str:
 
 
 def _fail_points(known: list[Machine]) -> str:
-    rows = sorted((point, of, left) for of in known for step in of.steps for names, left in ((step.before, step.state), (step.after, step.next)) for point in names)
-    head = ["# Fail-points", "", GENERATED.format(name="the tables"), "", f"The {len(rows)} named moments at which tests kill real processes, and the state that a kill leaves.", ""]
-    return "\n".join([*head, "| fail-point | state machine | a kill leaves |", "|---|---|---|", *(f"| `{point}` | [{of.title}]({of.name}.md) | {left} |" for point, of, left in rows), ""])
+    rows = sorted(
+        (point, of, left)
+        for of in known
+        for step in of.steps
+        for names, left in ((step.before, step.state), (step.after, step.next))
+        for point in names
+    )
+    head = [
+        "# Fail-points",
+        "",
+        GENERATED.format(name="the tables"),
+        "",
+        f"The {len(rows)} named moments at which tests kill real processes, and the state that a kill leaves.",
+        "",
+    ]
+    return "\n".join(
+        [
+            *head,
+            "| fail-point | state machine | a kill leaves |",
+            "|---|---|---|",
+            *(f"| `{point}` | [{of.title}]({of.name}.md) | {left} |" for point, of, left in rows),
+            "",
+        ]
+    )
 
 
 def _cell(text: str) -> str:

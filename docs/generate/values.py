@@ -55,23 +55,50 @@ An id is made of the values of its columns, and not of how a format writes them:
 The strings below are hashed in the order of `record_id`, first from the seed 42, each hash being the seed of the next one (XXH64, UTF-8). The second half of the id begins with the string `low`. If each of several sources has ids of its own, the name of the source goes first. Arrays, maps and structs are in no id.
 """
 NESTED: dict[str, Callable[..., Any]] = {
-    "decimal(p,s)": conversions.decimal, "array<…>": conversions.array, "map<string,…>": conversions.mapping, "struct<…>": conversions.structure, "a time with `formats`": conversions.formatted,
-}  # fmt: skip
+    "decimal(p,s)": conversions.decimal,
+    "array<…>": conversions.array,
+    "map<string,…>": conversions.mapping,
+    "struct<…>": conversions.structure,
+    "a time with `formats`": conversions.formatted,
+}
 FORMS: dict[str, Any] = {
-    '`"ab"`': "ab", '`"7"`': "7", "`7`": Number("7"), "`1.5`": Number("1.5"), "`1e400`": Number("1e400"), "`true`": True,
-    '`"2026-03-01"`': "2026-03-01", '`"2026-03-01T12:00+01:00"`': "2026-03-01T12:00+01:00", '`"12:00"`': "12:00", '`"20260301"`': "20260301",
-    "`1767225600000`": Number("1767225600000"), "`[1]`": [Number("1")], '`{"a":1.10}`': {"a": Number("1.10")}, "CSV `7`": Cell("7"), "CSV `True`": Cell("True"),
-    "CSV `2026-03-01`": Cell("2026-03-01"), "CSV `1767225600`": Cell("1767225600"),
-}  # fmt: skip
+    '`"ab"`': "ab",
+    '`"7"`': "7",
+    "`7`": Number("7"),
+    "`1.5`": Number("1.5"),
+    "`1e400`": Number("1e400"),
+    "`true`": True,
+    '`"2026-03-01"`': "2026-03-01",
+    '`"2026-03-01T12:00+01:00"`': "2026-03-01T12:00+01:00",
+    '`"12:00"`': "12:00",
+    '`"20260301"`': "20260301",
+    "`1767225600000`": Number("1767225600000"),
+    "`[1]`": [Number("1")],
+    '`{"a":1.10}`': {"a": Number("1.10")},
+    "CSV `7`": Cell("7"),
+    "CSV `True`": Cell("True"),
+    "CSV `2026-03-01`": Cell("2026-03-01"),
+    "CSV `1767225600`": Cell("1767225600"),
+}
 
 
 def page() -> str:
     """The page: what each type takes, and for each form what becomes of an example."""
     rules = [f"| `{kind}` | {_cell(_rule(kind))} |" for kind in (*SCALARS, *NESTED)]
-    parts = [HEAD, "## What each type takes\n", "| type | takes |\n|---|---|", *rules, "", "## Examples\n", "A dash is an invalid record.\n"]
+    parts = [
+        HEAD,
+        "## What each type takes\n",
+        "| type | takes |\n|---|---|",
+        *rules,
+        "",
+        "## Examples\n",
+        "A dash is an invalid record.\n",
+    ]
     kinds = [*SCALARS, "decimal(4,1)"]
     parts += ["| type | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
-    parts += [f"| `{kind}` | " + " | ".join(_cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds]
+    parts += [
+        f"| `{kind}` | " + " | ".join(_cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds
+    ]
     parts += ["", COLUMNS, IDS, "| type | string |", "|---|---|"]
     parts += [f"| `{kind}` | {_cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
     return "\n".join([*parts, ""])
@@ -79,7 +106,9 @@ def page() -> str:
 
 def _rule(kind: str) -> str:
     makes = NESTED.get(kind) or SCALARS[kind]
-    found = inspect.getdoc(makes) or inspect.getdoc(conversions.whole if kind in conversions.BITS else conversions.floating)
+    found = inspect.getdoc(makes) or inspect.getdoc(
+        conversions.whole if kind in conversions.BITS else conversions.floating
+    )
     assert found
     return " ".join(found.split())
 

@@ -1,4 +1,5 @@
-"""The page of the views: what `sql/views` says of each with COMMENT ON, which is what `\\d+` shows in the database too."""
+"""The page of the views: what `sql/views` says of each with COMMENT ON, which is what `\\d+` shows in the database
+too."""
 
 from __future__ import annotations
 

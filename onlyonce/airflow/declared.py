@@ -1,4 +1,5 @@
-"""The declarations that DAGs, tasks and drivers work with: those that a DAG file names, or else those of ONLYONCE_PIPELINES."""
+"""The declarations that DAGs, tasks and drivers work with: those that a DAG file names, or else those of
+ONLYONCE_PIPELINES."""
 
 from __future__ import annotations
 
@@ -33,8 +34,10 @@ class Declared:
         return cls(tuple(map(str, listed)))
 
     def load(self) -> list[Pipeline]:
-        """The pipelines. Raises Refused for a file that is wrong, where a DAG file names it. Of the setting's files those
-        that can be loaded, so that one takes no other with it: `dags/check_declarations.py` tells what is wrong with the rest."""
+        """The pipelines.
+
+        Raises Refused for a file that is wrong, where a DAG file names it. Of the setting's files those that can be
+        loaded, so that one takes no other with it: `dags/check_declarations.py` tells what is wrong with the rest."""
         if self.names:
             return list(loading.load([Path(name) for name in self.names]).values())
         found: dict[str, Pipeline] = {}

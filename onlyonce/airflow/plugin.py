@@ -1,4 +1,7 @@
-"""The plugin of Airflow: the page and the timetable. Each process of Airflow loads it by the entry point `airflow.plugins`."""
+"""The plugin of Airflow: the page and the timetable.
+
+Each process of Airflow loads it by the entry point `airflow.plugins`.
+"""
 
 from __future__ import annotations
 

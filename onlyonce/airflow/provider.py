@@ -7,7 +7,10 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's metadata, as Airflow's schema has it. Called by Airflow while it starts: no Airflow is imported."""
+    """The provider's metadata, as Airflow's schema has it.
+
+    Called by Airflow while it starts: no Airflow is imported.
+    """
     return {
         "package-name": "onlyonce-pipelines",
         "name": "Onlyonce",

@@ -1,8 +1,10 @@
-"""Writes and reads rows in the binary form of PostgreSQL's COPY. Large values stay as they are; in a statement they would be text of twice the size, either way:
-to bring 15 MB as text takes PostgreSQL and its client four times as long.
+"""Writes and reads rows in the binary form of PostgreSQL's COPY.
 
-Source: PostgreSQL's documentation, COPY, "Binary Format". Who calls it: `catalog`. Errors: those of the connection, as of any statement.
-Not promised: any type but those below.
+Large values stay as they are; in a statement they would be text of twice the size, either way: to bring 15 MB as text
+takes PostgreSQL and its client four times as long.
+
+Source: PostgreSQL's documentation, COPY, "Binary Format". Who calls it: `catalog`. Errors: those of the connection, as
+of any statement. Not promised: any type but those below.
 """
 
 from __future__ import annotations

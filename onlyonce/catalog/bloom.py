@@ -1,19 +1,21 @@
 """The Bloom filter of a catalog chunk: "certainly new" without a look at the ids. Pure numpy.
 
-Two filters in one. The first is asked for every id: blocked, one 64-bit word in which an id has three bits (Putze, Sanders and
-Singler, "Cache-, hash- and space-efficient Bloom filters"), so that one read and one comparison say no to all but some three of a
-hundred. Only those ask the second, a plain one of 15 probes: probe i of an id is a + i·b + i(i-1)/2·c (Kirsch and Mitzenmacher,
-"Less hashing, same performance", with the third term of Dillinger and Manolios: without it a filter of 50 ids had three times
-as many false positives). Ids are uniform 128-bit hashes, so nothing is hashed again; all is cut from their halves, and brought
-into range by a multiplication (Lemire's fast range) and not by a slow division.
+Two filters in one. The first is asked for every id: blocked, one 64-bit word in which an id has three bits (Putze,
+Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters"), so that one read and one comparison say no to
+all but some three of a hundred. Only those ask the second, a plain one of 15 probes: probe i of an id is a + i·b +
+i(i-1)/2·c (Kirsch and Mitzenmacher, "Less hashing, same performance", with the third term of Dillinger and Manolios:
+without it a filter of 50 ids had three times as many false positives). Ids are uniform 128-bit hashes, so nothing is
+hashed again; all is cut from their halves, and brought into range by a multiplication (Lemire's fast range) and not by
+a slow division.
 
-Sized from the count for one false positive in a million, 3.8 bytes an id, so that an id with its filter
-takes 19.8 bytes. Rare, since a large batch asks many ids of many chunks: of 250,000 ids in 144 chunks 36 are asked for in
-vain. At one in 10,000 these were 3,600, each a slice of the ids from the database, and a batch beside 100
-million ids spent 10 s on them.
+Sized from the count for one false positive in a million, 3.8 bytes an id, so that an id with its filter takes 19.8
+bytes. Rare, since a large batch asks many ids of many chunks: of 250,000 ids in 144 chunks 36 are asked for in vain. At
+one in 10,000 these were 3,600, each a slice of the ids from the database, and a batch beside 100 million ids spent 10 s
+on them.
 
-Measured on two busy cores, a million ids that are not there in filters of 250,000: 4 ns a look-up, where the plain filter alone (version 1)
-took 50, and `rbloom`, which is asked for one Python integer after the other, 420 at ten times the false positives.
+Measured on two busy cores, a million ids that are not there in filters of 250,000: 4 ns a look-up, where the plain
+filter alone (version 1) took 50, and `rbloom`, which is asked for one Python integer after the other, 420 at ten times
+the false positives.
 
 Who calls it: `receive_unit` makes filters, `catalog_lookup` probes them. Errors: none; a filter that is
 missing, truncated, changed or of an older version reads as None, and its reader makes it again from the ids.
@@ -47,7 +49,8 @@ _32 = np.uint64(32)
 
 @dataclass(frozen=True)
 class Probes:
-    """Where ids are looked for, in any filter: the word and the bits in it; then start, step, and how the step grows."""
+    """Where ids are looked for, in any filter: the word and the bits in it; then start, step, and how the step
+    grows."""
 
     word: NDArray[np.uint64]
     mask: NDArray[np.uint64]
@@ -111,7 +114,8 @@ def view(stored: bytes | memoryview) -> Filter:
 def probes(wanted: Ids) -> Probes:
     """Where the ids are looked for, in any filter: made once, asked of many."""
     high, low = wanted
-    # The upper bits of each half of 32 bits decide about a place: so the lowest ones of the partition, and of the start, are free.
+    # The upper bits of each half of 32 bits decide about a place: so the lowest ones of the partition, and of the
+    # start, are free.
     start = high >> _32
     mask = np.zeros(len(high), np.uint64)
     for bit in range(BITS_IN_WORD):

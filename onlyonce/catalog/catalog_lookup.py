@@ -1,8 +1,8 @@
 """Finds which ids the catalog has already. Vectorised; runs in Spark's Python workers.
 
-Chunks of closed buckets have a filter together (`range_filters`): of the ids for which that says no, none is in these chunks. The ids for which it
-says maybe, and those of all other chunks, go to the filter of each chunk. If it says no, the id is not in the chunk. If it says maybe, the ids
-themselves are read.
+Chunks of closed buckets have a filter together (`range_filters`): of the ids for which that says no, none is in these
+chunks. The ids for which it says maybe, and those of all other chunks, go to the filter of each chunk. If it says no,
+the id is not in the chunk. If it says maybe, the ids themselves are read.
 
 Who calls it: `receive_unit`. Errors: Retryable while the database is away, InvariantBroken for a chunk that
 is gone. Not promised: that a worker remembers anything; an empty cache only costs time.
@@ -200,8 +200,8 @@ def _made_again(database: Database, instance: str, chunk: Chunk) -> bloom.Filter
 def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, keep: bool) -> NDArray[np.bool_] | None:
     """Which of few ids a large chunk holds, by the slices in which they must be; None when all of it is better fetched.
 
-    Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it. Of one that was here
-    whole the fences are still known: its slices are 64 ids then, and not some thousand.
+    Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it. Of one that
+    was here whole the fences are still known: its slices are 64 ids then, and not some thousand.
     """
     if _cache.ids_of(database, instance, chunk) is not None:
         return None

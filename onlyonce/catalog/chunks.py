@@ -1,4 +1,5 @@
-"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter."""
+"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their
+filter."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class ChunkKey(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a look-up asks: where it is, how many ids it holds, and their hash, since one that was taken back may be made again of others.
+    """What a look-up asks: where it is, how many ids it holds, and their hash, since one that was taken back may be
+    made again of others.
+
     Chunks of earlier versions have no hash."""
 
     key: ChunkKey
@@ -138,9 +141,17 @@ def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> 
 def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
     """Add this unit's chunk, in the transaction of its claim."""
     row = (
-        place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
-        int4(place.partitions), packed, int4(len(packed) // BYTES), bloom, int8(ids_hash(packed)),
-    )  # fmt: skip
+        place.instance.encode(),
+        int8(place.bucket),
+        place.lineage.encode(),
+        int8(place.batch_id),
+        int4(place.partition),
+        int4(place.partitions),
+        packed,
+        int4(len(packed) // BYTES),
+        bloom,
+        int8(ids_hash(packed)),
+    )
     copy(connection, "catalog", "add_chunk", [row])
 
 
@@ -154,8 +165,8 @@ def replace_ids(connection: Connection, instance: str, key: ChunkKey, packed: by
 class LookUps:
     """What it took to know which ids are in the catalog, in (id, chunk) pairs; nothing where no chunk was asked.
 
-    `spared`: the filter said no. `made`: it said maybe, and the exact ids were asked. `false_positives`: of these, in vain.
-    `near`: how many ids were found in buckets near the edge of the dedup horizon.
+    `spared`: the filter said no. `made`: it said maybe, and the exact ids were asked. `false_positives`: of these, in
+    vain. `near`: how many ids were found in buckets near the edge of the dedup horizon.
     """
 
     spared: int = 0
@@ -174,7 +185,8 @@ def note_look_ups(connection: Connection, unique_id: str, took: LookUps) -> None
 
 
 def without_ids(connection: Connection, instance: str) -> list[Any]:
-    """The at-least-once batches (lineage, batch_id, bucket, partitions, kept) whose ids are wanted and not in the catalog."""
+    """The at-least-once batches (lineage, batch_id, bucket, partitions, kept) whose ids are wanted and not in the
+    catalog."""
     return ask(connection, "catalog", "without_ids", instance=instance)
 
 

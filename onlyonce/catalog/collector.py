@@ -1,10 +1,10 @@
 """Removes old ids from the catalog: raises an instance's floor, then drops the buckets below it.
 
-Protocol step 9. The floor is stored first, so a batch that begins later does not ask for the dropped buckets. A batch that has
-begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
+Protocol step 9. The floor is stored first, so a batch that begins later does not ask for the dropped buckets. A batch
+that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
 
-Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket is dropped at once. A bucket that a reader still uses is left for
-the next time. It is below the floor, so no batch asks for it.
+Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket is dropped at once. A bucket that a reader still
+uses is left for the next time. It is below the floor, so no batch asks for it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,13 @@ def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
     return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
 
 
-def committed_cuts(connection: Connection, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
-    """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each with the files
-    that it could not read. `source`: of which of several sources."""
+def committed_cuts(
+    connection: Connection, instance: str, numbers: list[int], source: str | None = None
+) -> dict[int, dict[str, str]]:
+    """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each
+    with the files that it could not read.
+
+    `source`: of which of several sources."""
     rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or "")
     return {row.batch_no: row.facts for row in rows}
 

@@ -8,8 +8,10 @@ from typing import Any
 
 
 class Cache:
-    """Values by name, as many as the budget holds. What is spare goes before all else: values that are used in each turn must
-    not make room for a look through many others. The last one put that is not spare stays, whatever its size.
+    """Values by name, as many as the budget holds.
+
+    What is spare goes before all else: values that are used in each turn must not make room for a look through many
+    others. The last one put that is not spare stays, whatever its size.
     """
 
     def __init__(self, budget: int) -> None:

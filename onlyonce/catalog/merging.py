@@ -1,10 +1,11 @@
 """Merges many small chunks of a bucket into a few large ones, and gives the freed space back to PostgreSQL.
 
-Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the merged chunk. A look-up that
-listed the parts and does not find one of them lists again (`catalog_lookup`). `model.operate.collecting` decides which parts are merged.
+Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the merged chunk. A
+look-up that listed the parts and does not find one of them lists again (`catalog_lookup`). `model.operate.collecting`
+decides which parts are merged.
 
-Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges everything, or that space is
-given back at once. After a kill both go on where they were.
+Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges
+everything, or that space is given back at once. After a kill both go on where they were.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]
     ids = packed.merge(stored or b"" for (stored,) in taken)
     if len(ids) != packed.BYTES * sum(part.ids for part in parts):
         raise InvariantBroken(
-            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is not the number that they state",
+            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is "
+            "not the number that they state",
             data="nothing was merged; the chunks are as they were",
             hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from `events`",
         )

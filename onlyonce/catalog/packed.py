@@ -25,8 +25,8 @@ Slices = tuple[NDArray[np.int64], NDArray[np.int64]]
 FENCE = 64
 """Each so many-th upper half of a chunk tells exactly where an id would be: an eighth of a byte for each id."""
 SPREAD = 4.0
-"""Ids are uniform, so the number of one in its chunk is known up to a deviation of sqrt(count) / 2 at most. Four of these
-to either side miss one id in 16,000, and a miss is seen."""
+"""Ids are uniform, so the number of one in its chunk is known up to a deviation of sqrt(count) / 2 at most. Four of
+these to either side miss one id in 16,000, and a miss is seen."""
 
 
 def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
@@ -125,8 +125,10 @@ def merge(parts: Iterable[bytes]) -> bytes:
 
 
 def _order(high: Half) -> NDArray[np.intp]:
-    """The order of upper halves. Of 16 bits numpy's stable sort is one by their digits: two of these bring hashes into order but for
-    a handful, and the last one puts these right. A third of the time of a sort at once."""
+    """The order of upper halves.
+
+    Of 16 bits numpy's stable sort is one by their digits: two of these bring hashes into order but for a handful, and
+    the last one puts these right. A third of the time of a sort at once."""
     order = np.argsort((high >> np.uint64(32)).astype(np.uint16), kind="stable")
     order = order[np.argsort((high[order] >> np.uint64(48)).astype(np.uint16), kind="stable")]
     return order[np.argsort(high[order], kind="stable")]

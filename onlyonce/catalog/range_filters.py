@@ -1,12 +1,15 @@
-"""Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks (protocol step 9.5).
+"""Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks
+(protocol step 9.5).
 
-A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks, holds for ever: it is about
-ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for those that are listed with such a hash. Any other
-chunk is asked by itself: one that was taken back and made again of other ids (however many), one that was merged, one that came late
-into a closed bucket. The batch, life and layout of partitions decide which chunks are listed, and nothing here. So a missing, damaged or old filter costs
-time, and nothing else.
+A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks,
+holds for ever: it is about ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for
+those that are listed with such a hash. Any other chunk is asked by itself: one that was taken back and made again of
+other ids (however many), one that was merged, one that came late into a closed bucket. The batch, life and layout of
+partitions decide which chunks are listed, and nothing here. So a missing, damaged or old filter costs time, and nothing
+else.
 
-Who calls it: `onlyonce.operate.collect`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose ids are not those of its hash.
+Who calls it: `onlyonce.operate.collect`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose
+ids are not those of its hash.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class Block:
 
 @dataclass(frozen=True)
 class RangeFilter:
-    """A filter over chunks in a block, without the filter itself: the chunks by the hash of their ids, and how many ids they have."""
+    """A filter over chunks in a block, without the filter itself: the chunks by the hash of their ids, and how many ids
+    they have."""
 
     block: Block
     hashes: tuple[int, ...]
@@ -56,7 +60,8 @@ class RangeFilter:
 
 
 def visible(connection: Connection, place: Place) -> list[RangeFilter]:
-    """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone is asked."""
+    """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone is
+    asked."""
     if place.probe == "own_bucket":
         return []
     rows = ask(
@@ -82,7 +87,10 @@ def shared(
 
 
 def stored(connection: Connection, instance: str, of: RangeFilter) -> bloom.Filter | None:
-    """The filter; None when it is not there any more. A damaged one is removed, so that the next collection makes it again."""
+    """The filter; None when it is not there any more.
+
+    A damaged one is removed, so that the next collection makes it again.
+    """
     named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
     rows = ask(connection, "range_filters", "filter", **named)
     known = bloom.read(bytes(rows[0].filter), of.id_count) if rows else None
@@ -117,7 +125,8 @@ def wanted(connection: Connection, instance: str) -> list[Block]:
 
 
 def make(connection: Connection, instance: str, block: Block) -> int:
-    """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their number."""
+    """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their
+    number."""
     locks.wait(connection, locks.catalog(instance))
     rows = ask(connection, "range_filters", "ids", instance=instance, **block.key)
     count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
@@ -142,7 +151,8 @@ def _ids(instance: str, rows: list[Any]) -> packed.Ids:
         raise InvariantBroken(
             f"a catalog chunk of {instance} holds other ids than when it was written",
             data="no filter was made of it; the chunk is as it was",
-            hint="did somebody change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks anew from `events`",
+            hint="did somebody change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks "
+            "anew from `events`",
         )
     halves = [packed.unpack(bytes(row.ids)) for row in rows]
     return np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves])

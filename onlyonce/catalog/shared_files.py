@@ -1,13 +1,16 @@
-"""Files that the workers of a machine share: each piece is written once, and mapped by whoever asks for it, so that memory has it once for all of them.
+"""Files that the workers of a machine share: each piece is written once, and mapped by whoever asks for it, so that
+memory has it once for all of them.
 
-A name says what is in the file, so its content never changes. It is written under another name and renamed: a kill leaves it whole or not there. A machine
-that loses its power may still tear it. So a file counts only if its size and its checksum, over name and content, fit; that is looked at once for each mapping.
+A name says what is in the file, so its content never changes. It is written under another name and renamed: a kill
+leaves it whole or not there. A machine that loses its power may still tear it. So a file counts only if its size and
+its checksum, over name and content, fit; that is looked at once for each mapping.
 
-Only a folder that no other user can enter is used (mode 700, and ours). It is bounded: what was not used for the longest time goes first, also what a killed
-worker has not renamed. A file that was removed stays readable for those who have mapped it.
+Only a folder that no other user can enter is used (mode 700, and ours). It is bounded: what was not used for the
+longest time goes first, also what a killed worker has not renamed. A file that was removed stays readable for those who
+have mapped it.
 
-Who calls it: `worker_cache`. Errors: none: what can't be written or read is told once, and the caller keeps what it has in its own memory. Not promised: that
-a piece which was kept is there the next time.
+Who calls it: `worker_cache`. Errors: none: what can't be written or read is told once, and the caller keeps what it has
+in its own memory. Not promised: that a piece which was kept is there the next time.
 """
 
 from __future__ import annotations
@@ -31,11 +34,14 @@ log = structlog.get_logger()
 Bytes = bytes | memoryview
 
 MOST = 4 << 30
-"""The bytes of the folder: of four workers that map all they may. Never more than half of what the disk would have free without it."""
+"""The bytes of the folder: of four workers that map all they may. Never more than half of what the disk would have free
+without it."""
 LOOK_EACH = 1 << 26
-"""A worker looks at the folder's size each time it has written so many bytes. So many workers may pass the bound by so much each, for as long."""
+"""A worker looks at the folder's size each time it has written so many bytes. So many workers may pass the bound by so
+much each, for as long."""
 LEAST = 1 << 16
-"""A smaller piece is not worth a file: it costs little to have it twice, and the number of files and of mappings stays small."""
+"""A smaller piece is not worth a file: it costs little to have it twice, and the number of files and of mappings stays
+small."""
 MINUTE = 60.0
 
 MAGIC, VERSION = b"oosf", 1
@@ -82,8 +88,10 @@ class SharedFiles:
             if not self._told:
                 self._told = True
                 log.warning(
-                    "this worker keeps its part of the catalog in its own memory", folder=str(self.folder), problem=str(problem)
-                )  # fmt: skip
+                    "this worker keeps its part of the catalog in its own memory",
+                    folder=str(self.folder),
+                    problem=str(problem),
+                )
             return None
 
     def _written(self, folder: int, name: str, parts: Sequence[Bytes], size: int) -> memoryview | None:
@@ -96,7 +104,8 @@ class SharedFiles:
         return _mapped(folder, name)
 
     def _look(self, folder: int, size: int) -> None:
-        """Remove what was not used for the longest time until an eighth of the room is free, and at least so much; see how much may be written now."""
+        """Remove what was not used for the longest time until an eighth of the room is free, and at least so much; see
+        how much may be written now."""
         files, disk = sorted(_files(folder)), os.fstatvfs(folder)
         held = sum(size for _, size, _ in files)
         most = min(self._most, (held + disk.f_bavail * disk.f_frsize) // 2)
@@ -111,7 +120,10 @@ class SharedFiles:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The folder, made if need be. All that is done in it goes by what was opened and looked at here, whatever becomes of its path."""
+    """The folder, made if need be.
+
+    All that is done in it goes by what was opened and looked at here, whatever becomes of its path.
+    """
     with suppress(FileExistsError):
         path.mkdir(0o700)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -133,7 +145,8 @@ def _mapped(folder: int, name: str) -> memoryview | None:
         if os.fstat(file).st_size < _HEADER.size:
             return None
         os.utime(file)
-        # By Arrow, since Python's own mmap keeps a file open for each mapping, and a process may have some thousand at most.
+        # By Arrow, since Python's own mmap keeps a file open for each mapping, and a process may have some thousand at
+        # most.
         with pa.memory_map(f"/dev/fd/{file}") as mapped:
             held = memoryview(mapped.read_buffer()).cast("B")
     finally:

@@ -1,8 +1,9 @@
 """What a worker keeps of the catalog: filters, which each batch asks, and where there is room for them exact ids.
 
-A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where nothing is shared, the piece is small, or its
-chunk is of an earlier version and has no hash. Each of the two has its budget. A file is named by the hash of the ids that are in it. So a chunk that was merged,
-dropped, or made again of other ids leaves a file that nobody asks for.
+A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where
+nothing is shared, the piece is small, or its chunk is of an earlier version and has no hash. Each of the two has its
+budget. A file is named by the hash of the ids that are in it. So a chunk that was merged, dropped, or made again of
+other ids leaves a file that nobody asks for.
 
 Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is remembered; an empty cache only costs time.
 """

@@ -1,11 +1,11 @@
 """XXH64 of many texts at once, as Spark's `xxhash64` has it.
 
 A hash of several columns is a chain: the hash of one is the seed of the next, and the first seed is 42. The texts of an
-Arrow array lie one after another in memory, so each step of the algorithm (github.com/Cyan4973/xxHash, doc/xxhash_spec.md) is one step over
-all texts that are long enough for it.
+Arrow array lie one after another in memory, so each step of the algorithm (github.com/Cyan4973/xxHash,
+doc/xxhash_spec.md) is one step over all texts that are long enough for it.
 
-Who calls it: `onlyonce/sources/parse/plain_records`. `onlyonce/sources/parse/record_id` hashes one text at a time. Not promised: speed for texts of very
-different lengths, since an array takes as many steps as its longest text.
+Who calls it: `onlyonce/sources/parse/plain_records`. `onlyonce/sources/parse/record_id` hashes one text at a time. Not
+promised: speed for texts of very different lengths, since an array takes as many steps as its longest text.
 """
 
 from __future__ import annotations

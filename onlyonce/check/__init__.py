@@ -1,1 +1,2 @@
-"""Finds mistakes before a run reads anything: it checks types, functions, and whether the functions' results fit the sinks."""
+"""Finds mistakes before a run reads anything: it checks types, functions, and whether the functions' results fit the
+sinks."""

@@ -1,7 +1,7 @@
 """Checks that the rows of a function have the keys of their sink. Pure.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself checks at the start of a run,
-such as that values can be added up.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself
+checks at the start of a run, such as that values can be added up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def check_keys(output: Output, columns: list[str]) -> None:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
-                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.made_by} gives",
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
+                f"column of what {output.made_by} gives",
                 data=NOTHING,
                 hint=f"{guess}There is: {', '.join(columns)}",
             )

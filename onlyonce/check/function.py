@@ -1,7 +1,8 @@
-"""Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does, once as a stream does.
+"""Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does,
+once as a stream does.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: to find errors that only rows cause. A check
-really calls the function, as the start of each run does; side effects happen.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: to find errors that
+only rows cause. A check really calls the function, as the start of each run does; side effects happen.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
         return
     if not _deterministic(result):
         raise Refused(
-            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic: called again on the same rows it gives "
+            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic: called again on the same "
+            "rows it gives "
             "others (rand, uuid, monotonically_increasing_id, …)",
             data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
             hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
@@ -63,10 +65,12 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
 
 
 def _check_apart(root: Output, result: DataFrame) -> None:
-    """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by itself."""
+    """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by
+    itself."""
     if not _deterministic(result):
         raise Refused(
-            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): Spark computes each by "
+            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): "
+            "Spark computes each by "
             "itself, so a record could be in two of them or in none",
             data=NOTHING,
             hint="choose by a column of the record: a hash of its id for a sample",
@@ -82,7 +86,8 @@ def _root(pipeline: Pipeline, output: Output) -> Output:
 
 
 def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:
-    """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window, mostly."""
+    """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window,
+    mostly."""
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
     stream = spark.readStream.format("rate").load().select(*fields)
     result = results.of_pipeline(pipeline, root, windowing.in_stream(stream, root), lookups)
@@ -105,7 +110,8 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     return Refused(
         f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
-        hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever reads the table",
+        hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever "
+        "reads the table",
     )
 
 

@@ -1,10 +1,11 @@
 """Keeps what has passed a check, so that an unchanged declaration with unchanged functions is checked only once.
 
-Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration, the text of the user's
-modules that the functions come from or are beside, and the versions of Spark and of this package. Only what has passed is kept.
+Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration,
+the text of the user's modules that the functions come from or are beside, and the versions of Spark and of this
+package. Only what has passed is kept.
 
-Who calls it: `onlyonce.check.look`. Not promised: a new check when a file or variable changes that a function reads; then the
-run itself fails. No Spark.
+Who calls it: `onlyonce.check.look`. Not promised: a new check when a file or variable changes that a function reads;
+then the run itself fails. No Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Schemas = dict[str, dict[str, Any]]
 
 
 def key(pipeline: Pipeline) -> str:
-    """A hash of all that decides what a check finds. Imports the functions. Raises Refused for one that is not there."""
+    """A hash of all that decides what a check finds.
+
+    Imports the functions. Raises Refused for one that is not there.
+    """
     declared = [identity.mode(pipeline), *(loading.fingerprint(pipeline, query) for query in pipeline.queries())]
     parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
     found = hashlib.sha256("\n".join(parts).encode())

@@ -34,7 +34,8 @@ class Checked:
     """What a check has found.
 
     asked_spark   whether Spark had to be asked, and so was started
-    wrong         output with a query of its own -> why its table, or that of an output made from it, can't take its rows. The others can run.
+    wrong         output with a query of its own -> why its table, or that of an output made from it, can't take its
+                  rows. The others can run.
     """
 
     asked_spark: bool
@@ -42,7 +43,10 @@ class Checked:
 
 
 def found(pipeline: Pipeline) -> dict[str, StructType] | None:
-    """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
+    """What each function gives, where that is kept; None: Spark must be asked.
+
+    Raises Refused for a function that is not there.
+    """
     for output in loading.with_function(pipeline.outputs):
         for function in loading.functions(output):
             parameters.check(output, function)
@@ -53,7 +57,10 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
 
 
 def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
-    """Check one pipeline. Raises Refused for a mistake in its declaration or functions; what is wrong with a table is in the result."""
+    """Check one pipeline.
+
+    Raises Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
+    """
     known = found(pipeline)
     schemas = _asked(pipeline, session()) if known is None else known
     outputs = [output for output in pipeline.outputs if output.name in schemas]
@@ -91,6 +98,7 @@ def _asked(pipeline: Pipeline, spark: SparkSession) -> dict[str, StructType]:
         except Exception as error:
             if isinstance(error, OnlyonceError) and not origin.raised_by_user(error):
                 raise
-            # No mistake in the code, as far as we know: what the function needs may be away. Its output has its turn, the others theirs.
+            # No mistake in the code, as far as we know: what the function needs may be away. Its output has its turn,
+            # the others theirs.
             log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
     return found

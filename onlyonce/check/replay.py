@@ -1,7 +1,10 @@
-"""Runs the functions over the records of one committed receive batch and shows their result, to explain a result or an error. Writes nothing.
+"""Runs the functions over the records of one committed receive batch and shows their result, to explain a result or an
+error.
 
-Who calls it: `onlyonce replay`. Errors: Refused for an unknown batch; FunctionFails, at the function's line. Not promised: the results of
-the run, whose windows have records of other batches too.
+Writes nothing.
+
+Who calls it: `onlyonce replay`. Errors: Refused for an unknown batch; FunctionFails, at the function's line. Not
+promised: the results of the run, whose windows have records of other batches too.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
         first.unpersist()
     if None in rows:
         raise Refused(
-            f"output {name}: a row takes more than {driver_rows.BYTES // most:,} bytes, its share of what this command holds for {most:,} rows",
+            f"output {name}: a row takes more than {driver_rows.BYTES // most:,} bytes, its share of what this "
+            f"command holds for {most:,} rows",
             data="nothing was written",
             hint="ask for fewer rows: --limit",
         )

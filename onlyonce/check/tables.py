@@ -1,6 +1,7 @@
 """Reads the columns of the tables that outputs write to. Without a JVM.
 
-Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table stays as it is.
+Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table
+stays as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Types = tuple[dict[str, str], dict[str, str], str]
 
 
 def check(pipeline: Pipeline, output: Output, schema: StructType) -> None:
-    """Raise Refused if the rows of a function can't be written to the table as it is now. No-op if there is none, or the sink has none."""
+    """Raise Refused if the rows of a function can't be written to the table as it is now.
+
+    No-op if there is none, or the sink has none.
+    """
     try:
         found = _types(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a password that is wrong

@@ -1,10 +1,10 @@
 """The command line `onlyonce`.
 
-`app` is the entry point. The commands are in `begin` (init), `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
-lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause,
-resume), `look` (everything that only reads) and `settings`. Errors of the platform are printed as
-three lines on standard error, and the process ends with the error's exit code; `onlyonce/model/errors.py` lists them.
-Standard output has only the result, so `--json` may be piped.
+`app` is the entry point. The commands are in `begin` (init), `platform` (up, down, demo, feed), `work` (run, deliver,
+finalize, audit, lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause, resume),
+`look` (everything that only reads) and `settings`. Errors of the platform are printed as three lines on standard error,
+and the process ends with the error's exit code; `onlyonce/model/errors.py` lists them. Standard output has only the
+result, so `--json` may be piped.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def init(
 ) -> None:
     """Make a project in a new folder: a declaration, a transform, its test, sample input, DAGs, a compose file.
 
-    With a sample, its columns and types are declared, and guesses of record id and event time have their reason beside them.
+    With a sample, its columns and types are declared, and guesses of record id and event time have their reason beside
+    them.
     """
     from onlyonce.scaffold import project  # with it comes pyarrow, which no help needs
 

@@ -42,7 +42,10 @@ def check(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Check declarations, types, functions and sinks before anything runs. Starts a local Spark only where something has changed."""
+    """Check declarations, types, functions and sinks before anything runs.
+
+    Starts a local Spark only where something has changed.
+    """
     chosen = [declared(pipeline, pipelines)] if pipeline else list(loading.load(pipelines).values())
     asked = checked(chosen, master)
     rows = [{"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": one.name in asked} for one in chosen]

@@ -23,7 +23,10 @@ def add_to(app: typer.Typer) -> None:
 
 @asking("conform")
 def conform(given: Any, words: list[str], as_json: bool) -> None:
-    """Test a pipeline's source: read at once, in batches, and again, it must give the same records with the same ids. Exit code 0: it does."""
+    """Test a pipeline's source: read at once, in batches, and again, it must give the same records with the same ids.
+
+    Exit code 0: it does.
+    """
     declared(given.pipeline, given.pipelines)
 
     from onlyonce.testing import conform as job  # with it comes Spark
@@ -66,7 +69,10 @@ def crashtest(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Kill a pipeline at every step, over a copy of real input, and say whether its results stayed the same. Exit code 0: they did."""
+    """Kill a pipeline at every step, over a copy of real input, and say whether its results stayed the same.
+
+    Exit code 0: they did.
+    """
     declared(pipeline, pipelines)  # a wrong name is refused before anything starts
 
     from onlyonce.local.processes import sigterm_like_ctrl_c

@@ -1,4 +1,5 @@
-"""The commands that only read: sql, status, commits, batches, the rows of late, rejected, invalid and remnant records, and one record's trace."""
+"""The commands that only read: sql, status, commits, batches, the rows of late, rejected, invalid and remnant records,
+and one record's trace."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def add_to(app: typer.Typer) -> None:
 
 def sql(
     statement: Annotated[str, typer.Argument(help='Like "select * from onlyonce.batches".')] = "",
-    url: Annotated[bool, typer.Option("--url", help='Print the reader\'s address with its password, for other tools: psql "$(onlyonce sql --url)".')] = False,
+    url: Annotated[
+        bool,
+        typer.Option(
+            "--url",
+            help='Print the reader\'s address with its password, for other tools: psql "$(onlyonce sql --url)".',
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Ask the views. The role sees the views and the results, and can change nothing."""
@@ -55,7 +62,8 @@ def status(as_json: Json = False) -> None:
 
 
 def lag(as_json: Json = False) -> None:
-    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has committed."""
+    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has
+    committed."""
     from onlyonce.commitlog import views
 
     give(read(lambda conn: views.rows(conn, "lag")), as_json, empty="no pipeline has run yet")

@@ -41,7 +41,10 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
 
 
 def pause(pipeline: PipelineName) -> None:
-    """Hold the schedules of a pipeline in Airflow: its stream and what is queued. A run in progress goes on to its end."""
+    """Hold the schedules of a pipeline in Airflow: its stream and what is queued.
+
+    A run in progress goes on to its end.
+    """
     _hold(pipeline, held=True)
 
 
@@ -58,7 +61,10 @@ def stop(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended. Kills nothing; `resume` lets it go on."""
+    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended.
+
+    Kills nothing; `resume` lets it go on.
+    """
     declared(pipeline)
     there(settings.database_url)
 
@@ -82,18 +88,25 @@ def inbox(
     source: Annotated[str | None, typer.Option("--source", help="Of several sources: whose inbox.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show where the inbox of a pipeline was and where it is now. If a run found it at another place: say whether its files were moved there, or are new."""
+    """Show where the inbox of a pipeline was and where it is now.
+
+    If a run found it at another place: say whether its files were moved there, or are new.
+    """
     if moved and another:
         raise Refused("--moved and --another exclude each other", hint="say one of them")
 
     from onlyonce.sources.files import inbox as inboxes
 
-    give(inboxes.look(declared(pipeline).of_source(source), "moved" if moved else "another" if another else None), as_json)
+    give(
+        inboxes.look(declared(pipeline).of_source(source), "moved" if moved else "another" if another else None),
+        as_json,
+    )
 
 
 @asking("drop")
 def drop(given: Any, words: list[str], as_json: bool) -> None:
-    """Remove a pipeline (a bounded run, an output) that is no longer declared: its rows in the log and its own folder."""
+    """Remove a pipeline (a bounded run, an output) that is no longer declared: its rows in the log and its own
+    folder."""
     there(settings.database_url)
 
     from onlyonce.operate import drop as dropper
@@ -103,7 +116,11 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("forget")
 def forget(given: Any, words: list[str], as_json: bool) -> None:
-    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a line was not found or an output could not be computed again."""
+    """Erase the records of somebody for good: from events, input files and results.
+
+    Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a line was not found or an output
+    could not be computed again.
+    """
     declared(given.pipeline, given.pipelines)
     there(settings.database_url)
 

@@ -101,7 +101,9 @@ def feed(
     if inbox == settings.inbox_location(pipeline):
         home_folders.make(settings.home(), ("inbox",))
     if declared and isinstance(declared.source, Growing):
-        grown = grow.feed(pipeline, on_disk(inbox), duplicates=duplicates, seed=seed, files=files, records=records, rate=rate)
+        grown = grow.feed(
+            pipeline, on_disk(inbox), duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
+        )
         give(Report(f"{pipeline}: appended", "", {**asdict(grown), "inbox": str(inbox)}), as_json)
         return
     fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)

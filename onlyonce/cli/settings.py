@@ -1,4 +1,5 @@
-"""The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of settings."""
+"""The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of
+settings."""
 
 from __future__ import annotations
 
@@ -49,14 +50,23 @@ def settings(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Every setting with its value, and where that comes from: the environment, a file, or the default. Secrets are masked."""
+    """Every setting with its value, and where that comes from: the environment, a file, or the default.
+
+    Secrets are masked.
+    """
     from onlyonce.settings import configuration  # with it comes pydantic, which help and completion do without
 
     if markdown:
         typer.echo(page(), nl=False)
         return
     rows = [
-        {"setting": one.setting, "value": one.value, "from": one.origin, "variable": one.variable, "meaning": one.meaning}
+        {
+            "setting": one.setting,
+            "value": one.value,
+            "from": one.origin,
+            "variable": one.variable,
+            "meaning": one.meaning,
+        }
         for one in configuration.shown()
     ]
     give(rows, as_json)
@@ -67,7 +77,8 @@ def page() -> str:
     from onlyonce.settings import configuration
 
     rows = [
-        f"| `{name}` | `{variable}` | {configuration.allowed(name)} | {_code(configuration.default_of(name))} | {field.description} |"
+        f"| `{name}` | `{variable}` | {configuration.allowed(name)} | {_code(configuration.default_of(name))} | "
+        f"{field.description} |"
         for (name, variable), field in zip(configuration.VARIABLES.items(), configuration.FIELDS.values(), strict=True)
     ]
     return PAGE.replace("{rows}", "\n".join(rows))

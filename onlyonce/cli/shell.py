@@ -25,7 +25,9 @@ from onlyonce.session.ending import ended
 
 
 def _named(incomplete: str) -> list[str]:
-    """Return the names of declared pipelines that begin so, for the shell's completion. A file that is wrong completes nothing.
+    """Return the names of declared pipelines that begin so, for the shell's completion.
+
+    A file that is wrong completes nothing.
 
     The files are parsed and never run: pressing TAB must not run code.
     """
@@ -118,7 +120,10 @@ def _write_nowhere() -> None:
 
 
 def refuse_other_format() -> None:
-    """Raise Refused if the home or the platform's database has another format. A database that can't be asked now is the command's own matter."""
+    """Raise Refused if the home or the platform's database has another format.
+
+    A database that can't be asked now is the command's own matter.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     from onlyonce.database import formats
@@ -127,15 +132,19 @@ def refuse_other_format() -> None:
     formats.check_home()
     found = None
     for url in (settings.reader_url, settings.database_url):
-        with suppress(FileNotFoundError, ImportError, SQLAlchemyError, OnlyonceError), transaction(Database(url(), "onlyonce-format", any_format=True)) as connection:
+        with (
+            suppress(FileNotFoundError, ImportError, SQLAlchemyError, OnlyonceError),
+            transaction(Database(url(), "onlyonce-format", any_format=True)) as connection,
+        ):
             found = formats.of_database(connection)
             break
     formats.refuse_other(found, "the database")
 
 
 def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:
-    """Make a command of a job's options (`onlyonce.asked`), with --json. The function gets them by their names, as words, and whether
-    to print JSON; its docstring is the command's help."""
+    """Make a command of a job's options (`onlyonce.asked`), with --json.
+
+    The function gets them by their names, as words, and whether to print JSON; its docstring is the command's help."""
 
     def made(work: Callable[[Any, list[str], bool], None]) -> Callable[..., None]:
         def command(*, as_json: bool, **given: Any) -> None:
@@ -215,7 +224,10 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
 
 
 def there(url: Callable[[], str]) -> str:
-    """A database's URL. Raises Refused when there is no platform under the home folder yet, or its own server was stopped."""
+    """A database's URL.
+
+    Raises Refused when there is no platform under the home folder yet, or its own server was stopped.
+    """
     from onlyonce import settings
 
     try:
@@ -231,15 +243,21 @@ def there(url: Callable[[], str]) -> str:
 
         if not postgres.is_running():
             # Nobody else starts it, so there is nothing to wait for.
-            raise Refused(f"the PostgreSQL of {settings.home()} is stopped", data="nothing was read or written", hint="`onlyonce up` starts it")
+            raise Refused(
+                f"the PostgreSQL of {settings.home()} is stopped",
+                data="nothing was read or written",
+                hint="`onlyonce up` starts it",
+            )
     return found
 
 
 def started_database() -> None:
-    """The platform's database is there for a run. A person at a terminal has the embedded one started, and made, without Airflow.
+    """The platform's database is there for a run.
 
-    Nobody else has: a job that finds no platform may look in the wrong place, and would write its rows a second time. Raises
-    Refused.
+    A person at a terminal has the embedded one started, and made, without Airflow.
+
+    Nobody else has: a job that finds no platform may look in the wrong place, and would write its rows a second time.
+    Raises Refused.
     """
     from onlyonce import settings
 

@@ -31,7 +31,8 @@ FATES = ("kept", "invalid", "remnant", "duplicate")
 
 @dataclass(frozen=True)
 class Step:
-    """What a log line says of the progress: how many more of what a bar counts are done, or how many there are to do."""
+    """What a log line says of the progress: how many more of what a bar counts are done, or how many there are to
+    do."""
 
     bar: str
     done: int = 0
@@ -74,8 +75,10 @@ def watched(name: str) -> Iterator[None]:
 
 @contextmanager
 def quiet(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error while Spark is asked something, and what changes it. What Spark says as it starts goes to a file: it is nobody's first
-    ten lines. ONLYONCE_SPARK_LOG lets it through where there is no terminal."""
+    """A line on standard error while Spark is asked something, and what changes it.
+
+    What Spark says as it starts goes to a file: it is nobody's first ten lines. ONLYONCE_SPARK_LOG lets it through
+    where there is no terminal."""
     terminal = tables.console(stderr=True).is_terminal
     if not terminal and settings.spark().spark_log is not None:
         with progress(text) as say:
@@ -106,7 +109,9 @@ def _spark_log() -> Path:
     try:
         folder = home_folders.inside(settings.home(), "logs")
     except OSError:  # a check needs no home
-        folder = Path(tempfile.mkdtemp(prefix="onlyonce-"))  # of a name that nobody can guess, and that only this user may enter
+        folder = Path(
+            tempfile.mkdtemp(prefix="onlyonce-")
+        )  # of a name that nobody can guess, and that only this user may enter
     return folder / f"spark-{datetime.now(UTC):%Y%m%d}.log"
 
 

@@ -1,4 +1,5 @@
-"""The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect, maintain, sweep, lineage."""
+"""The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect,
+maintain, sweep, lineage."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def land(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("backfill")
 def backfill(given: Any, words: list[str], as_json: bool) -> None:
-    """Recompute closed windows, now with their late rows, and replace the old results: what the DAG PIPELINE_backfill does."""
+    """Recompute closed windows, now with their late rows, and replace the old results: what the DAG PIPELINE_backfill
+    does."""
     declared(given.pipeline, given.pipelines)  # a wrong name is refused before anything starts
     there(settings.database_url)
 
@@ -83,7 +85,8 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("audit")
 def audit(given: Any, words: list[str], as_json: bool) -> None:
-    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was received."""
+    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was
+    received."""
     there(settings.database_url)
 
     from onlyonce.operate import audit as auditor
@@ -98,7 +101,10 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("collect")
 def collect(given: Any, words: list[str], as_json: bool) -> None:
-    """Remove record ids that are older than the dedup horizon, and say what was removed. The DAG onlyonce_collect does it hourly."""
+    """Remove record ids that are older than the dedup horizon, and say what was removed.
+
+    The DAG onlyonce_collect does it hourly.
+    """
     from onlyonce.operate import collect as collector
 
     there(settings.database_url)
@@ -109,7 +115,8 @@ def collect(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("maintain")
 def maintain(given: Any, words: list[str], as_json: bool) -> None:
-    """Compact the small files of old batches and closed windows in Delta tables, and remove what no reader needs: what the DAG onlyonce_maintain does."""
+    """Compact the small files of old batches and closed windows in Delta tables, and remove what no reader needs: what
+    the DAG onlyonce_maintain does."""
     from onlyonce.operate import maintain as maintainer
 
     there(settings.database_url)
@@ -120,7 +127,8 @@ def maintain(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("finalize")
 def finalize(given: Any, words: list[str], as_json: bool) -> None:
-    """Give the files of committed batches their final names: what the DAG onlyonce_finalize and the streams' own task do."""
+    """Give the files of committed batches their final names: what the DAG onlyonce_finalize and the streams' own task
+    do."""
     from onlyonce.sinks.files import finalize as finalizer
 
     there(settings.database_url)
@@ -148,7 +156,11 @@ def list_lineages(as_json: Json = False) -> None:
 def new_lineage(
     target: Annotated[str, typer.Argument(metavar="INSTANCE/QUERY", help="Like flights/receive.")],
     from_kept: Annotated[
-        bool, typer.Option("--from-kept", help="Where old records are removed (keep_events), begin with those that are kept; of a new output too.")
+        bool,
+        typer.Option(
+            "--from-kept",
+            help="Where old records are removed (keep_events), begin with those that are kept; of a new output too.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what it would do.")] = False,
     as_json: Json = False,

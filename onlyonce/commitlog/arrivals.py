@@ -1,20 +1,27 @@
-"""Correct when an instance's input arrived, after a driver whose clock was ahead has registered some of it. `onlyonce doctor --fix --yes` calls this.
+"""Correct when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
 
-A source's registry stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three things:
+`onlyonce doctor --fix --yes` calls this.
 
-- how long a record's id is remembered. Ids are stored by the ten minutes in which their batch arrived (a *bucket*). A bucket that is older than
+A source's registry stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three
+things:
+
+- how long a record's id is remembered. Ids are stored by the ten minutes in which their batch arrived (a *bucket*). A
+  bucket that is older than
   the pipeline's `dedup_horizon` is removed, and a later delivery of its records can't be recognised.
 - whether a source is silent or idle, since nothing has arrived for some time.
 - which event times are too far ahead (`max_ahead`).
 
-A later batch never arrives before an earlier one. So one batch from a year ahead would date all that follows a year ahead.
+A later batch never arrives before an earlier one. So one batch from a year ahead would date all that follows a year
+ahead.
 
-A correction does not rewrite anything that is stored: registries, committed batches and `events` keep the wrong time. It notes, for each registry, the last batch that
-counts as arrived at the time of the correction, if its registry says a later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket
-of the wrong time stay until the clock has passed it: longer than the horizon, never shorter. An event time that was accepted stays the
-maximum, because a watermark never moves back.
+A correction does not rewrite anything that is stored: registries, committed batches and `events` keep the wrong time.
+It notes, for each registry, the last batch that counts as arrived at the time of the correction, if its registry says a
+later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the wrong time stay until
+the clock has passed it: longer than the horizon, never shorter. An event time that was accepted stays the maximum,
+because a watermark never moves back.
 
-Errors: Retryable while a driver is at work; Refused if a batch has begun and not ended, or if ids were removed that the correction would count as remembered.
+Errors: Retryable while a driver is at work; Refused if a batch has begun and not ended, or if ids were removed that the
+correction would count as remembered.
 """
 
 from __future__ import annotations
@@ -43,13 +50,24 @@ def corrected(connection: Connection, instance: str) -> Corrections:
 
 
 def correct(connection: Connection, instance: str, registered: Callable[[], Mapping[str, int]]) -> datetime:
-    """Let all that is registered count as arrived now, at the latest; return that time. `registered` reads the last batch of each registry."""
+    """Let all that is registered count as arrived now, at the latest; return that time.
+
+    `registered` reads the last batch of each registry.
+    """
     if at_work := dropping.look(connection, instance, None).at_work:
-        raise Retryable(f"a driver of {at_work[0]} is at work", data="nothing was changed", hint=f"onlyonce stop {instance} waits for its end; then run the same command again")
+        raise Retryable(
+            f"a driver of {at_work[0]} is at work",
+            data="nothing was changed",
+            hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
+        )
     found = ask(connection, "arrivals", "now", instance=instance)[0]
     if begun := ask(connection, "arrivals", "begun", instance=instance):
         batch = f"{begun[0].lineage}/{begun[0].batch_id}"
-        raise Refused(f"batch {batch} has begun with the arrival that is ahead", data="nothing was changed", hint=f"onlyonce run {instance} ends it; then run the same command again")
+        raise Refused(
+            f"batch {batch} has begun with the arrival that is ahead",
+            data="nothing was changed",
+            hint=f"onlyonce run {instance} ends it; then run the same command again",
+        )
     arrival, floor = _free(found)
     if arrival > found.now + MOST:
         raise Refused(

@@ -1,12 +1,15 @@
-"""The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL, MySQL). PROTOCOL.md, 1 and 2.
+"""The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL,
+MySQL).
 
-The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later declaration no
-longer has that database. Every decision that depends on "is there a unit?" asks all of them, through this module. The asker's
-epoch is raised in each of them first, so no older driver can change the answer.
+PROTOCOL.md, 1 and 2.
 
-Who calls it: the sinks of tables, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the doctor.
-Errors: a database that can't be asked never counts as "no unit". Refused if a variable is not set, or names another database than
-before; DatabaseAway if a database does not answer; Superseded.
+The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
+declaration no longer has that database. Every decision that depends on "is there a unit?" asks all of them, through
+this module. The asker's epoch is raised in each of them first, so no older driver can change the answer.
+
+Who calls it: the sinks of tables, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the
+doctor. Errors: a database that can't be asked never counts as "no unit". Refused if a variable is not set, or names
+another database than before; DatabaseAway if a database does not answer; Superseded.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A database in which a lineage may have units: the variable that names it, and which one it was, where that is known."""
+    """A database in which a lineage may have units: the variable that names it, and which one it was, where that is
+    known."""
 
     lineage: str
     authority: str
@@ -39,7 +43,10 @@ class Elsewhere:
 
 
 def url_of(variable: str | None, whose: str = "a sink's") -> str:
-    """The URL of a sink's or lookup's database: the platform's own database, or what an environment variable holds. Raises Refused."""
+    """The URL of a sink's or lookup's database: the platform's own database, or what an environment variable holds.
+
+    Raises Refused.
+    """
     if variable is None:
         return settings.database_url()
     url = environment.variable(variable)
@@ -66,7 +73,8 @@ def database_of(variable: str | None) -> Database:
 
 
 def adopt(platform: Database, driver: Driver, authority: str) -> None:
-    """Make a sink's own database one in which this driver may commit: remembered in the log, then told the epoch there."""
+    """Make a sink's own database one in which this driver may commit: remembered in the log, then told the epoch
+    there."""
     there, which = _opened(authority)
 
     def remember(connection: Connection) -> UUID | None:
@@ -97,7 +105,10 @@ def fence(connection: Connection, driver: Driver) -> None:
 
 
 def units_elsewhere(connection: Connection, driver: Driver, batch_id: int) -> list[Any]:
-    """The units of a batch that other databases alone have, as rows of the query `of_batch`. Fences first, so the answer stays."""
+    """The units of a batch that other databases alone have, as rows of the query `of_batch`.
+
+    Fences first, so the answer stays.
+    """
     fence(connection, driver)
     return look(connection, driver.lineage, batch_id)
 
@@ -123,14 +134,20 @@ def refuse_forgotten(connection: Connection, driver: Driver) -> None:
         newest = rows[0].batch_id if rows else None
         if newest is not None and newest > (-1 if begun is None else begun):
             raise Refused(
-                f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows none after {begun}",
-                data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches again",
-                hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from one moment",
+                f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows "
+                f"none after {begun}",
+                data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches "
+                "again",
+                hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints "
+                "from one moment",
             )
 
 
 def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
-    """Remove units of batches up to one from a sink's own database, some at a time; gives their number. Again until 0."""
+    """Remove units of batches up to one from a sink's own database, some at a time; gives their number.
+
+    Again until 0.
+    """
     with _told(one), transaction(Database(url_of(one.authority), "onlyonce-collect")) as there:
         _check(one, identity(there))
         return do(there, "authorities", "remove_units", lineage=one.lineage, upto=upto, at_once=at_once)
@@ -156,7 +173,8 @@ def _tell(there: Connection, driver: Driver, authority: str, ours: UUID | None) 
         raise Refused(
             f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
             data="nothing was written; the units and rows there are the other platform's",
-            hint="give the pipeline another name or its sink another database. If that platform is gone: its rows, and what "
+            hint="give the pipeline another name or its sink another database. If that platform is gone: its "
+            "rows, and what "
             "onlyonce_private has of the lineage there, must go first",
         )
     lineages.adopt(there, driver)
@@ -185,7 +203,8 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
     raise Refused(
         f"{one.authority} names another database than the one in which lineage {one.lineage} may have units",
         data="nothing was decided or written; what the lineage has written is in the earlier database",
-        hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another connection "
+        hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another "
+        "connection "
         "in the declaration, which onlyonce plan judges",
     )
 
@@ -197,7 +216,8 @@ def _told(one: Elsewhere) -> Iterator[None]:
         yield
     except (DatabaseAway, CommitStateUnknown) as error:
         raise DatabaseAway(
-            f"the database of {one.authority} may hold units of lineage {one.lineage}, and can't be asked: {error.what}",
+            f"the database of {one.authority} may hold units of lineage {one.lineage}, and can't be asked: "
+            f"{error.what}",
             data="nothing was decided; what is there stays as it is",
             hint=f"run the same command again when the database of {one.authority} answers",
         ) from error

@@ -39,7 +39,8 @@ COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
 })  # fmt: skip
-"""What a batch has met of each window; late_from and late_to only of sessions, the window null of an output without any."""
+"""What a batch has met of each window; late_from and late_to only of sessions, the window null of an output without
+any."""
 WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
 """What a batch has written of each window."""
 
@@ -60,9 +61,9 @@ def begin(
 ) -> Batch:
     """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
 
-    `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several. `landed` is asked only of a batch
-    without units: whether it has written anything. Raises Superseded, or Refused when the replay
-    reads other data, or the declaration or an input file has changed under what is committed, in whatever
+    `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several.
+    `landed` is asked only of a batch without units: whether it has written anything. Raises Superseded, or Refused when
+    the replay reads other data, or the declaration or an input file has changed under what is committed, in whatever
     database; DatabaseAway where one that may hold a unit can't be asked.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
@@ -169,8 +170,13 @@ def count_windows(connection: Connection, batch: Batch, output: str, counts: pa.
     do_rows(connection, "batches", "count_windows", counts, lineage=plan.lineage, batch_id=plan.batch_id, output=output)
 
 
-def add_panes(connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool) -> None:
-    """Store which windows were written (`WRITTEN`), in the transaction that ends the batch. A final one stays as it is."""
+def add_panes(
+    connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool
+) -> None:
+    """Store which windows were written (`WRITTEN`), in the transaction that ends the batch.
+
+    A final one stays as it is.
+    """
     do_rows(connection, "batches", "add_panes", windows, instance=instance, output=output, final=final, **by(batch))
 
 
@@ -178,7 +184,12 @@ def by(batch: Batch) -> dict[str, Any]:
     """Which batch has written a window, under which declaration, and what it saw of the lookups."""
     plan = batch.plan
     lookups = json.dumps(plan.lookups) if plan.lookups else None
-    return {"lineage": plan.lineage, "batch_id": plan.batch_id, "declaration_hash": plan.declaration_hash, "lookups": lookups}
+    return {
+        "lineage": plan.lineage,
+        "batch_id": plan.batch_id,
+        "declaration_hash": plan.declaration_hash,
+        "lookups": lookups,
+    }
 
 
 def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:
@@ -186,14 +197,25 @@ def received(connection: Connection, instance: str, after: int, upto: int) -> li
     return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
 
 
-def met_first(connection: Connection, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int) -> Any | None:
-    """Of an output's committed batches the first that has met records in time of windows which end in an interval, in microseconds; None if none has. `longest` is
-    the length of a window. `told`: whether the log has all such batches, of this lineage."""
+def met_first(
+    connection: Connection, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
+) -> Any | None:
+    """Of an output's committed batches the first that has met records in time of windows which end in an interval, in
+    microseconds; None if none has.
+
+    `longest` is the length of a window. `told`: whether the log has all such batches, of this lineage."""
     after, upto = ends
     found = ask(
-        connection, "batches", "met_first",
-        instance=instance, lineage=lineage, output=output, first=to_time(after - longest), after=to_time(after), upto=to_time(upto),
-    )  # fmt: skip
+        connection,
+        "batches",
+        "met_first",
+        instance=instance,
+        lineage=lineage,
+        output=output,
+        first=to_time(after - longest),
+        after=to_time(after),
+        upto=to_time(upto),
+    )
     return found[0] if found else None
 
 
@@ -211,8 +233,9 @@ def final_windows(connection: Connection, instance: str, output: str, lineage: s
 
 
 def read_before(connection: Connection, lineage: str) -> int:
-    """A version of `events` that a life has read before its last committed batch; -1 before its second one. A batch may end within a
-    version, so it is the one before that."""
+    """A version of `events` that a life has read before its last committed batch; -1 before its second one.
+
+    A batch may end within a version, so it is the one before that."""
     rows = ask(connection, "relive", "read_again", lineage=lineage)
     return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
 

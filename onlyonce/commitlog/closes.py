@@ -19,8 +19,10 @@ from onlyonce.model.sources.tides import Tides
 def begin(
     connection: Connection, driver: Driver, kind: str, after: Frontier, tides: Tides | None = None
 ) -> tuple[int, str, Frontier]:
-    """Fix what a control row says, and how far each of several sources has come; one that an earlier attempt left is finished first. Gives its
-    number too."""
+    """Fix what a control row says, and how far each of several sources has come; one that an earlier attempt left is
+    finished first.
+
+    Gives its number too."""
     check_epoch(connection, driver.lineage, driver.epoch)
     left = ask(connection, "batches", "open_close", lineage=driver.lineage)
     if left:

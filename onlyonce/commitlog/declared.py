@@ -1,7 +1,8 @@
 """The declarations that each query has run under, as the parts of their identity, kept once for each hash.
 
-Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.change.plan`. `onlyonce/model/operate/plan.py`
-decides what a difference means. Not promised: that a query can be compared which ran before the log kept this.
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.change.plan`.
+`onlyonce/model/operate/plan.py` decides what a difference means. Not promised: that a query can be compared which ran
+before the log kept this.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def made(connection: Connection, instance: str, output: str, query: str) -> list
 
 
 def last_final(connection: Connection, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
-    """(start of the newest window that has closed, end of the last one with rows) of an output; None before the first."""
+    """(start of the newest window that has closed, end of the last one with rows) of an output; None before the
+    first."""
     row = ask(connection, "plan", "last_final", instance=instance, output=output)[0]
     return row.last_start, row.last_end
 

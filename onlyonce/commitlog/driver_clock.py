@@ -1,7 +1,8 @@
 """Compares the clock of a driver with PostgreSQL's, before the driver's clock becomes the ingestion time of new input.
 
-Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop the gc of ids, `max_ahead` and
-the closing of idle sources until the real time has come as far. Errors: Refused; those of the connection.
+Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop the gc of ids,
+`max_ahead` and the closing of idle sources until the real time has come as far. Errors: Refused; those of the
+connection.
 """
 
 from __future__ import annotations
@@ -28,18 +29,25 @@ class DriverClock:
     _last: tuple[float, float] | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """Raise Refused if the clock differs from PostgreSQL's by more than five minutes. Ask only if it may have changed since the last check."""
+        """Raise Refused if the clock differs from PostgreSQL's by more than five minutes.
+
+        Ask only if it may have changed since the last check.
+        """
         steady, offset = time.monotonic(), time.time() - time.monotonic()
         if self._last and steady - self._last[0] < AGAIN_SECONDS and abs(offset - self._last[1]) < STEP_SECONDS:
             return
-        before, theirs = run(self.database, lambda conn: (time.time(), float(ask(conn, "driver_runs", "clock")[0].seconds)))
+        before, theirs = run(
+            self.database, lambda conn: (time.time(), float(ask(conn, "driver_runs", "clock")[0].seconds))
+        )
         after = time.time()
         if theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS:
             apart = timedelta(seconds=round(abs(theirs - after)))
             raise Refused(
-                f"the clock of this driver shows {_shown(after)}, and PostgreSQL's {_shown(theirs)}: they differ by {apart}",
+                f"the clock of this driver shows {_shown(after)}, and PostgreSQL's {_shown(theirs)}: they differ "
+                f"by {apart}",
                 data="no new input was registered; its ingestion time would be wrong, and could not be set back",
-                hint="set the clocks of both machines (timedatectl and chronyc tracking show the state of NTP), then run the same command again",
+                hint="set the clocks of both machines (timedatectl and chronyc tracking show the state of NTP), "
+                "then run the same command again",
             )
         self._last = steady, offset
 

@@ -1,7 +1,7 @@
 """The drivers of Airflow's runs: which pipeline a run of a DAG has driven, and how its last driver ended.
 
-Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not promised: that a
-killed driver has an end in the log.
+Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not
+promised: that a killed driver has an end in the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def look(connection: Connection, dag_id: str, run_id: str, pipeline: str) -> Dri
 
 @contextmanager
 def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[None]:
-    """The log has the block as a driver of that run: that it began, and how it ended. Without a DAG, at a shell: nothing."""
+    """The log has the block as a driver of that run: that it began, and how it ended.
+
+    Without a DAG, at a shell: nothing.
+    """
     if dag_id is None:
         yield
         return

@@ -1,4 +1,7 @@
-"""Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of that. PROTOCOL.md, 3a.
+"""Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of
+that.
+
+PROTOCOL.md, 3a.
 
 Who calls it: `onlyonce.receive.poison`. Errors: Superseded from a driver that was overtaken.
 """
@@ -45,7 +48,10 @@ def refuse(connection: Connection, driver: Driver, instance: str, batch_id: int,
 
 
 def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
-    """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them anew. Their rows must not be in `events`."""
+    """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them anew.
+
+    Their rows must not be in `events`.
+    """
     check_epoch(connection, driver.lineage, driver.epoch)
     do(connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
     do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)

@@ -87,7 +87,8 @@ def refuse_damaged(lineage: Lineage) -> None:
     """A lineage in which Spark dropped rows does not run again. Raises Refused."""
     if lineage.state == "damaged":
         raise Refused(
-            f"lineage {lineage.lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time",
+            f"lineage {lineage.lineage} is marked damaged: Spark dropped rows as late that the platform had judged "
+            "in time",
             data="what it wrote before is in the log; its open windows may lack rows",
             hint=f"onlyonce lineage new {lineage.lineage.rsplit('/', 1)[0]} starts a new life from the log",
         )
@@ -144,7 +145,8 @@ def superseded(lineage: str, epoch: int, now: int | None) -> Superseded:
     """The error of a driver that was overtaken."""
     return Superseded(
         f"lineage {lineage}: this driver has epoch {epoch}, but epoch {now} is at work",
-        data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes on from there",
+        data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "
+        "on from there",
         hint="nothing to do; if both were meant, run them one after the other",
     )
 

@@ -1,4 +1,5 @@
-"""Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop. docs/specification/long-run.md."""
+"""Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop.
+docs/specification/long-run.md."""
 
 from __future__ import annotations
 
@@ -29,7 +30,14 @@ def look(connection: Connection, instance: str) -> LongRun | None:
 
 
 def take(
-    connection: Connection, instance: str, run_id: str, driver: str, *, every: timedelta, beat: timedelta, released: bool = False
+    connection: Connection,
+    instance: str,
+    run_id: str,
+    driver: str,
+    *,
+    every: timedelta,
+    beat: timedelta,
+    released: bool = False,
 ) -> Taken:
     """Become the one that drives the pipeline. Of two that start at the same instant one does.
 
@@ -49,7 +57,11 @@ def take(
 
 
 def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
-    """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells whether a stop was asked for. Raises Superseded."""
+    """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells
+    whether a stop was asked for.
+
+    Raises Superseded.
+    """
     rows = ask(
         connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns,
         down=json.dumps(dict(down or {})),
@@ -58,7 +70,8 @@ def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, st
         raise Superseded(
             f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the long run",
             data="what this driver had committed stays, and the other one goes on with its unfinished batch",
-            hint="nothing to do; its heartbeat was missing for too long (was the machine asleep, or the database away?)",
+            hint="nothing to do; its heartbeat was missing for too long (was the machine asleep, or the database "
+            "away?)",
         )
     return bool(rows[0].stop_asked)
 
@@ -69,7 +82,10 @@ def ask_stop(connection: Connection, instance: str) -> bool:
 
 
 def ask_watched_to_stop(connection: Connection, supervisor: str) -> bool:
-    """The same in the name of a supervisor that was killed, which is not heard where another watches by now. The reader may do it: the name is the permission."""
+    """The same in the name of a supervisor that was killed, which is not heard where another watches by now.
+
+    The reader may do it: the name is the permission.
+    """
     connection.exec_driver_sql("SET TRANSACTION READ WRITE")  # the reader's transactions are read-only by default
     return ask(connection, "long_runs", "ask_watched_to_stop", supervisor=supervisor)[0].attempt is not None
 

@@ -1,7 +1,9 @@
-"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again. docs/specification/pull.md.
+"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again.
+docs/specification/pull.md.
 
-A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there the
-collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered again.
+A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there
+the collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered
+again.
 
 Who calls it: `onlyonce.sources.land`; the collection reads what is noted (`sql/statements/collect.sql`, held).
 """
@@ -43,13 +45,19 @@ def newest_bucket(connection: Connection, pipeline: str) -> int:
 
 
 def note(
-    connection: Connection, path: str, subscription: str, pipeline: str, bucket: int, message_ids: list[str], retention: timedelta
-) -> None:  # fmt: skip
+    connection: Connection,
+    path: str,
+    subscription: str,
+    pipeline: str,
+    bucket: int,
+    message_ids: list[str],
+    retention: timedelta,
+) -> None:
     """Before a file is landed: its messages, which the subscription may deliver again within its retention.
 
     `bucket` was the newest before they were pulled, so nobody has landed them in a lower one. The floor is read FOR
-    SHARE, as by a batch that begins: no collection comes between. Raises Retryable when the floor has passed the bucket:
-    this landing has slept, others may have landed its messages, and what they were known by may be collected.
+    SHARE, as by a batch that begins: no collection comes between. Raises Retryable when the floor has passed the
+    bucket: this landing has slept, others may have landed its messages, and what they were known by may be collected.
     """
     if ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
         raise Retryable(
@@ -58,9 +66,16 @@ def note(
             hint="run the same command again",
         )
     do(
-        connection, "pubsub", "note", path=path, subscription=subscription, pipeline=pipeline, bucket=bucket,
-        message_ids=message_ids, retention=retention.total_seconds(),
-    )  # fmt: skip
+        connection,
+        "pubsub",
+        "note",
+        path=path,
+        subscription=subscription,
+        pipeline=pipeline,
+        bucket=bucket,
+        message_ids=message_ids,
+        retention=retention.total_seconds(),
+    )
 
 
 def settle(connection: Connection, subscription: str, message_ids: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content. docs/specification/unit.md."""
+"""A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content.
+docs/specification/unit.md."""
 
 from __future__ import annotations
 
@@ -52,16 +53,24 @@ def fill(connection: Connection, unit: UnitId, content: Content, counts: Counts 
     if counts is not None:
         fates = {name: getattr(counts, name) for name in fates}
     do(
-        connection, "units", "fill",
-        unique_id=str(unit), rows=content.rows, content_hash=content.exact, float_sums=_as_json(content.floats), **fates,
-    )  # fmt: skip
+        connection,
+        "units",
+        "fill",
+        unique_id=str(unit),
+        rows=content.rows,
+        content_hash=content.exact,
+        float_sums=_as_json(content.floats),
+        **fates,
+    )
 
 
 def commit_alike(
     connection: Connection, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
 ) -> dict[UnitId, Content]:
-    """Claim all data units of a sink's batch, check the epoch, fill those that are now ours: the same in each, in as many
-    statements as for one. Gives the others, with what they hold. Raises Superseded."""
+    """Claim all data units of a sink's batch, check the epoch, fill those that are now ours: the same in each, in as
+    many statements as for one.
+
+    Gives the others, with what they hold. Raises Superseded."""
     wanted = {number: UnitId(lineage, batch_id, sink, number) for number in range(partitions)}
     ours = ask(
         connection, "units", "claim_all", lineage=lineage, batch_id=batch_id, sink=sink, epoch=epoch,
@@ -140,7 +149,9 @@ def noted(connection: Connection, lineage: str, batch_id: int, sink: str) -> int
 def _as_json(floats: dict[str, FloatSum]) -> str:
     # A sum may be more than a double holds, and JSON knows no infinity: as a string it is what float() reads again.
     sums = {name: [one.total, one.size, one.nan, one.high, one.low] for name, one in floats.items()}
-    return json.dumps({name: [value if isfinite(value) else str(value) for value in values] for name, values in sums.items()})
+    return json.dumps(
+        {name: [value if isfinite(value) else str(value) for value in values] for name, values in sums.items()}
+    )
 
 
 def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum:

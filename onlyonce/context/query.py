@@ -22,7 +22,8 @@ from onlyonce.storage import checkpoint
 log = structlog.get_logger()
 
 RESTARTS = 3
-"""How often in a row, without a batch between, a query is started again after a fenced driver wrote into its checkpoint."""
+"""How often in a row, without a batch between, a query is started again after a fenced driver wrote into its
+checkpoint."""
 
 LOOK_SECONDS = 1.0
 """How often a query at work is looked at: whether it is to end, and what Spark tells of it."""
@@ -31,12 +32,16 @@ WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
 """The trigger of a query that processes all that is there now, and ends."""
 
 ONE_BATCH: Mapping[str, Any] = {"processingTime": "36500 days"}
-"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be in a hundred years."""
+"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be in
+a hundred years."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query that this driver may run: its lineage, checkpoint folder, and database under its name. `copy`: where Spark does not work on that folder itself."""
+    """A query that this driver may run: its lineage, checkpoint folder, and database under its name.
+
+    `copy`: where Spark does not work on that folder itself.
+    """
 
     driver: Driver
     folder: Location
@@ -72,14 +77,15 @@ Look = Callable[[StreamingQuery], None]
 
 
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
-    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end. Raises our own
-    error where one is the cause, or what the run was asked to stop with between two batches: to Spark that is a batch that
-    failed, to the log one that has not begun.
+    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end.
+
+    Raises our own error where one is the cause, or what the run was asked to stop with between two batches: to Spark
+    that is a batch that failed, to the log one that has not begun.
 
     `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
 
-    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the
-    blocks of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
+    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the blocks
+    of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
     """
     in_a_row = 0
     while True:
@@ -96,7 +102,10 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, lo
 
 
 class _Started:
-    """A query from one start to its end. `failures` are in the order in which they were found: the first one is the cause."""
+    """A query from one start to its end.
+
+    `failures` are in the order in which they were found: the first one is the cause.
+    """
 
     def __init__(self, query: Query, on_batch: OnBatch, look: Look) -> None:
         self.failures: list[BaseException] = []
@@ -110,7 +119,9 @@ class _Started:
         if self._query.copy:
             self._query.copy.fill()
         writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
-        writer = writer.option("checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)).trigger(**self._query.trigger)
+        writer = writer.option(
+            "checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)
+        ).trigger(**self._query.trigger)
         self._running = running = writer.foreachBatch(self._batch).start()
         told: Exception | None = None
         try:

@@ -50,7 +50,8 @@ class RunContext:
 
     between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
     trigger           of its queries, as Spark is told
-    receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
+    receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
+                      end
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to look for new input
     refused           output with a query of its own -> why its table can't take its rows
@@ -102,13 +103,17 @@ class RunContext:
         return self.folder / "events"
 
     def appended(self) -> Own:
-        """`events` as it is now, for this run to append to it. Reads what has come to the table's log since the last call."""
+        """`events` as it is now, for this run to append to it.
+
+        Reads what has come to the table's log since the last call.
+        """
         self._appended = self._appended.look() if self._appended else Own(self.events)
         return self._appended
 
     @property
     def blocks(self) -> Path | None:
-        """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange: on a cluster, with data in a store."""
+        """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange:
+        on a cluster, with data in a store."""
         shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
         return settings.blocks_dir(self.instance) if shared else None
 
@@ -124,13 +129,22 @@ class RunContext:
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""
-        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings, self.skipped)
+        return sources.of(
+            self.pipeline,
+            self.instance,
+            self.max_files,
+            self.bounds if self.bounded else None,
+            self._readings,
+            self.skipped,
+        )
 
     def open_query(self, name: str) -> Query:
-        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a
+        run.
 
-        Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that was lost, swapped or restored, for a declaration under which the
-        lineage can't go on (`onlyonce plan`), and for a first life that would begin at records which are removed.
+        Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that
+        was lost, swapped or restored, for a declaration under which the lineage can't go on (`onlyonce plan`), and for
+        a first life that would begin at records which are removed.
         """
         if name in self._open:
             return self._open[name]
@@ -168,14 +182,22 @@ class RunContext:
         return {name: str(conf.get(name, None)) for name in CUTTING}
 
     def partitions_of(self, size: int) -> int:
-        """In how many partitions a batch of about so many bytes is cut that begins now. A replay takes the number of its row."""
+        """In how many partitions a batch of about so many bytes is cut that begins now.
+
+        A replay takes the number of its row.
+        """
         if self.pipeline.partitions:
             return self.pipeline.partitions
-        return partitions.of_batch(size, self._asked_cores or self.spark.sparkContext.defaultParallelism, settings.spark().most_partitions)
+        return partitions.of_batch(
+            size, self._asked_cores or self.spark.sparkContext.defaultParallelism, settings.spark().most_partitions
+        )
 
     @cached_property
     def _asked_cores(self) -> int | None:
-        """Of a cluster what it is asked for: executors come and go. Asked once: Python reads a setting of Spark's by a call for each."""
+        """Of a cluster what it is asked for: executors come and go.
+
+        Asked once: Python reads a setting of Spark's by a call for each.
+        """
         return cluster_cores(dict(self.spark.sparkContext.getConf().getAll()))
 
     def declaration_hash(self, query: str) -> str:
@@ -188,8 +210,8 @@ class RunContext:
         return declared.Declared(self.instance, query, self.declaration_hash(query), parts)
 
     def check_declarations(self) -> None:
-        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or would
-        write to what a drop has left."""
+        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or
+        would write to what a drop has left."""
         places = targets(self.pipeline, self.instance)
         run(self.database, lambda conn: dropping.refuse_left(conn, self.instance, places))
         for query in self.pipeline.queries():

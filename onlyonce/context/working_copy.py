@@ -1,13 +1,17 @@
 """The checkpoint of a query without state whose data is in a store: Spark works on a copy of it, on the driver's disk.
 
-Spark asks a store four times for each file of a checkpoint whether it is there, each time in two requests, before it puts it. Without state a checkpoint is two files for each batch,
-`offsets/<n>` and `commits/<n>`. So Spark gets a folder of this machine that has the last of them, and each file is put into the store from here, in one request and as Spark has written it. What is in the store
-is the checkpoint; the copy is made anew for each start, and nobody else reads it.
+Spark asks a store four times for each file of a checkpoint whether it is there, each time in two requests, before it
+puts it. Without state a checkpoint is two files for each batch, `offsets/<n>` and `commits/<n>`. So Spark gets a folder
+of this machine that has the last of them, and each file is put into the store from here, in one request and as Spark
+has written it. What is in the store is the checkpoint; the copy is made anew for each start, and nobody else reads it.
 
-- `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds the plan that the batch row rests on.
-- `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before has left the log one batch ahead, as it may be (PROTOCOL.md, 1).
+- `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds
+  the plan that the batch row rests on.
+- `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before
+  has left the log one batch ahead, as it may be (PROTOCOL.md, 1).
 
-Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise; those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.
+Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise;
+those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.
 """
 
 from __future__ import annotations
@@ -30,12 +34,14 @@ from onlyonce.storage.stores import options
 KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
 AT_ONCE = 10
-"""So many batches' files leave the store in one request, at each so many-th batch. What a kill has left goes at a start."""
+"""So many batches' files leave the store in one request, at each so many-th batch. What a kill has left goes at a
+start."""
 KINDS = ("offsets", "commits")
 
 
 def session(spark: SparkSession) -> SparkSession:
-    """A session like the run's for a stream that works on a copy: the run's own writes checkpoints as only stores can."""
+    """A session like the run's for a stream that works on a copy: the run's own writes checkpoints as only stores
+    can."""
     found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     found.conf.set(options.CHECKPOINTS, options.ON_DISK)
     return found
@@ -43,7 +49,8 @@ def session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def of(folder: Location) -> Iterator[WorkingCopy | None]:
-    """A copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark works on itself."""
+    """A copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark works on
+    itself."""
     if isinstance(folder, Path):
         yield None
         return
@@ -65,10 +72,15 @@ class WorkingCopy:
         return f"file://{self.path}"
 
     def fill(self) -> None:
-        """Make it what Spark reads at a start: the last two offsets, and the last commit. What is older than a checkpoint keeps leaves the store."""
+        """Make it what Spark reads at a start: the last two offsets, and the last commit.
+
+        What is older than a checkpoint keeps leaves the store.
+        """
         stores.of(self.path).clear(self.path)
         store = stores.of(self.folder)
-        there = {kind: sorted(int(name) for name in store.names(self.folder / kind) if name.isdigit()) for kind in KINDS}
+        there = {
+            kind: sorted(int(name) for name in store.names(self.folder / kind) if name.isdigit()) for kind in KINDS
+        }
         self._put = max(there["commits"], default=-1)
         self._take("metadata")
         for number in there["offsets"]:

@@ -12,9 +12,11 @@ from onlyonce.database import mysql
 from onlyonce.model.errors import DatabaseAway, Refused
 
 AWAY = ("57P", "40", "53", "08", "55P03")
-"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
+"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03:
+lock_timeout."""
 NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
-"""25: the session or the server takes no writes now; 57: another session has cancelled; 58 and XX: the server itself has failed."""
+"""25: the session or the server takes no writes now; 57: another session has cancelled; 58 and XX: the server itself
+has failed."""
 NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
 """How PostgreSQL refuses a login, which has no SQLSTATE then."""
 
@@ -29,7 +31,8 @@ def is_away(error: DBAPIError) -> bool:
 
 
 def is_answer(error: Exception) -> bool:
-    """Return whether PostgreSQL has refused what it was asked: the same statements fail again until a person changes something.
+    """Return whether PostgreSQL has refused what it was asked: the same statements fail again until a person changes
+    something.
 
     Also of a COMMIT: a deferred constraint or trigger that fails there has rolled the transaction back.
     """
@@ -48,7 +51,8 @@ def not_let_in(url: str, error: OperationalError) -> Refused | None:
     return Refused(
         f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {_reason(told)}",
         data="nothing was read or written",
-        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink names), or the password of "
+        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink "
+        "names), or the password of "
         "that role: ALTER ROLE",
     )
 

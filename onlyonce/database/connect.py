@@ -1,7 +1,8 @@
 """Connections and transactions, and the meaning of a lost connection.
 
-If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows whether the
-transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT with an error, nothing was done: Refused.
+If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows
+whether the transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT
+with an error, nothing was done: Refused.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ OPTIONS = {
     "timezone": "UTC",
     "synchronous_commit": "on",
 }
-"""A commit that was answered is there after a crash of the server, whatever a role or database has for other work. A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
+"""A commit that was answered is there after a crash of the server, whatever a role or database has for other work. A
+statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch
+at each attempt."""
 NAME = 63
 """Of a session's name PostgreSQL keeps so many bytes."""
 SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
@@ -59,8 +62,8 @@ class Database:
     pooler    the URL by which Spark's tasks reach it, where that is another one
     at_once   how many sessions the tasks of one executor have in it at the same time
     of_task   whether this is how a task reaches it (`task_sessions`)
-    any_format   whether sessions open in a database of another format too. Without it they are refused: the way to end an old platform,
-                 and to look up a table that another platform may have made, need no format
+    any_format   whether sessions open in a database of another format too. Without it they are refused: the way to end
+                 an old platform, and to look up a table that another platform may have made, need no format
     """
 
     url: str = field(repr=False)
@@ -77,7 +80,8 @@ _turn = Lock()
 
 def _engine(database: Database) -> Engine:
     # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
-    # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run out.
+    # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run
+    # out.
     key = (replace(database, name="onlyonce-task") if by_transaction(database) else database, os.getpid())
     with _turn:
         engine = _engines.pop(key, None) or _new_engine(key[0])
@@ -99,7 +103,8 @@ def _new_engine(database: Database) -> Engine:
 def _postgres_engine(database: Database) -> Engine:
     arguments = {
         "application_name": database.name[:NAME],
-        # The default is the encoding of the database, in which psycopg2 misreads names of columns, and COPY the strings of Arrow.
+        # The default is the encoding of the database, in which psycopg2 misreads names of columns, and COPY the strings
+        # of Arrow.
         "client_encoding": "UTF8",
         "connect_timeout": 10,
         **KEEPALIVES,
@@ -107,13 +112,19 @@ def _postgres_engine(database: Database) -> Engine:
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
     return create_engine(
-        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch",
+        database.url,
+        pool_size=1,
+        max_overflow=3,
+        pool_pre_ping=True,
+        connect_args=arguments,
+        executemany_mode="values_plus_batch",
         hide_parameters=True,  # an error would have values of records, and the salt of an erasure
-    )  # fmt: skip
+    )
 
 
 def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
-    """Raise Refused if a new session is in a database of another format: no command, job or page reads or writes there."""
+    """Raise Refused if a new session is in a database of another format: no command, job or page reads or writes
+    there."""
     try:
         with raw.cursor() as cursor:
             found = formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)
@@ -124,7 +135,8 @@ def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
 
 
 def by_transaction(database: Database) -> bool:
-    """Whether a session's name and options are told in each transaction: a task's may go through a pooler, which knows no options."""
+    """Whether a session's name and options are told in each transaction: a task's may go through a pooler, which knows
+    no options."""
     return database.of_task and not mysql.is_mysql(database.url)
 
 
@@ -143,8 +155,8 @@ def forget_connections() -> None:
 def transaction(database: Database) -> Iterator[Connection]:
     """One transaction: commits when the block ends, rolls back when it raises.
 
-    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT, Refused when
-    the server has answered COMMIT with an error: a deferred constraint or trigger.
+    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT, Refused
+    when the server has answered COMMIT with an error: a deferred constraint or trigger.
     """
     try:
         connection = _engine(database).connect()
@@ -178,7 +190,8 @@ def transaction(database: Database) -> Iterator[Connection]:
                 raise Refused(
                     f"the database has refused to commit: {broken.first_line(error)}",
                     data="the transaction was rolled back; nothing of it is there",
-                    hint="correct the rows that the constraint or trigger rejects, or change the constraint or trigger; then run the same command again",
+                    hint="correct the rows that the constraint or trigger rejects, or change the constraint or "
+                    "trigger; then run the same command again",
                 ) from error
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
@@ -188,7 +201,10 @@ def transaction(database: Database) -> Iterator[Connection]:
 
 
 class Session:
-    """A session that one holder keeps, for a lock that lasts as long as it. Each statement is a transaction. One that broke is made anew when it is asked again."""
+    """A session that one holder keeps, for a lock that lasts as long as it.
+
+    Each statement is a transaction. One that broke is made anew when it is asked again.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,5 @@
-"""The format of what onlyonce stores: the platform's database, each sink's own database and the home folder each hold it.
+"""The format of what onlyonce stores: the platform's database, each sink's own database and the home folder each hold
+it.
 
 A format has no past: another one is refused, never converted. Views are not part of it.
 """
@@ -58,7 +59,8 @@ def refuse_other(found: str | None, where: str) -> None:
     raise Refused(
         f"{where} has the format {found}, and this version needs {needed()}",
         data="nothing was changed; result tables stay readable, as the plain Delta and PostgreSQL tables that they are",
-        hint="use the version that made it, or start over with a new ONLYONCE_HOME, a new database and the old result tables renamed "
+        hint="use the version that made it, or start over with a new ONLYONCE_HOME, a new database and the old "
+        "result tables renamed "
         "(docs/how-to/start-over.md)",
     )
 
@@ -82,7 +84,8 @@ def of_session(cursor: Any) -> str | None:
 def of_mysql_session(cursor: Any) -> str | None:
     """Return the format of a MySQL sink's database, by a cursor of its driver; None for a new one."""
     cursor.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('onlyonce_formats', 'onlyonce_migrations')"
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN "
+        "('onlyonce_formats', 'onlyonce_migrations')"
     )
     names = {name for (name,) in cursor.fetchall()}
     if "onlyonce_formats" not in names:

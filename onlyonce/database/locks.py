@@ -1,7 +1,9 @@
-"""Locks by name in a database of the platform. Only a role that may write the log can take one: each is a row of `onlyonce_private.locks`.
+"""Locks by name in a database of the platform.
 
-A short lock is the row's own lock, for one transaction. A lock for hours (a driver, a deliverer) is held by a session: the row names
-it, and PostgreSQL lists a session until its process has ended, however it ended.
+Only a role that may write the log can take one: each is a row of `onlyonce_private.locks`.
+
+A short lock is the row's own lock, for one transaction. A lock for hours (a driver, a deliverer) is held by a session:
+the row names it, and PostgreSQL lists a session until its process has ended, however it ended.
 """
 
 from __future__ import annotations
@@ -50,8 +52,13 @@ def if_free(connection: Connection, name: str) -> bool:
 
 
 def hold(connection: Connection, name: str) -> bool:
-    """Take a lock until this session ends, unless another session has it. Return whether this session has it. Call it in autocommit."""
-    for holder in ask(connection, "locks", "holder", name=name):  # a session that stands by asks often, and writes nothing
+    """Take a lock until this session ends, unless another session has it.
+
+    Return whether this session has it. Call it in autocommit.
+    """
+    for holder in ask(
+        connection, "locks", "holder", name=name
+    ):  # a session that stands by asks often, and writes nothing
         if holder.lives:
             return bool(holder.ours)
     return bool(ask(connection, "locks", "hold", name=name))

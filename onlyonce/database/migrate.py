@@ -1,7 +1,7 @@
 """Makes the tables of a new database, once and under a lock; then the views, if they have changed.
 
-Called by `onlyonce up`, by each run, and by a Postgres or MySQL sink for the database that it writes to. A database of another
-format is refused (`formats`).
+Called by `onlyonce up`, by each run, and by a Postgres or MySQL sink for the database that it writes to. A database of
+another format is refused (`formats`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ VIEWS = "views"
 OTHER_COLUMNS = "42P16"
 """The SQLSTATE of a CREATE OR REPLACE VIEW that drops, renames or retypes a column."""
 FIRST_AT_ONCE = frozenset({"23505", "42P06", "42P07", "42710"})
-"""The SQLSTATEs of a CREATE … IF NOT EXISTS that another transaction has made meanwhile: unique_violation, duplicate schema, table or object."""
+"""The SQLSTATEs of a CREATE … IF NOT EXISTS that another transaction has made meanwhile: unique_violation, duplicate
+schema, table or object."""
 FORMATS = """
 CREATE SCHEMA IF NOT EXISTS onlyonce_private;
 CREATE TABLE IF NOT EXISTS onlyonce_private.formats (
@@ -44,7 +45,9 @@ CREATE TABLE IF NOT EXISTS onlyonce_formats (
 
 
 def migrate(url: str) -> list[str]:
-    """Make the tables and views of the platform's database, and let a new home hold the format. Return the names of the parts made.
+    """Make the tables and views of the platform's database, and let a new home hold the format.
+
+    Return the names of the parts made.
 
     Raises Refused when the database or the home has another format.
     """
@@ -94,7 +97,10 @@ def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> lis
 
 
 def _lock(connection: Connection) -> None:
-    """Let no other session make tables of ours until the transaction ends. The first lock of a database needs its first table."""
+    """Let no other session make tables of ours until the transaction ends.
+
+    The first lock of a database needs its first table.
+    """
     try:
         with connection.begin_nested():
             _script(connection, FORMATS)
@@ -106,7 +112,8 @@ def _lock(connection: Connection) -> None:
 
 
 def _apply_mysql(connection: Connection) -> list[str]:
-    """Make them in MySQL, where each CREATE TABLE commits by itself, so that each statement may run again after a kill."""
+    """Make them in MySQL, where each CREATE TABLE commits by itself, so that each statement may run again after a
+    kill."""
     mysql.refuse_old(connection)
     connection.exec_driver_sql("SELECT GET_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)), 60)")
     try:
@@ -130,7 +137,10 @@ def _made(connection: Connection) -> set[str]:
 
 
 def _replace_views(connection: Connection) -> None:
-    """Replace each view in place. One that PostgreSQL can't replace so is made anew if nothing else depends on any view of ours."""
+    """Replace each view in place.
+
+    One that PostgreSQL can't replace so is made anew if nothing else depends on any view of ours.
+    """
     parts = list(_parts(_views()))
     for view, part in parts:
         try:
@@ -156,9 +166,11 @@ def _refuse_dependents(connection: Connection, view: str, ours: list[str]) -> No
     lost = [f"{row.dependent} ({name})" for name in ours for row in ask(connection, "dependents", "of_view", view=name)]
     if lost:
         raise Refused(
-            f"the view {view} of this version has other columns than the database's, and these depend on our views: {', '.join(lost)}",
+            f"the view {view} of this version has other columns than the database's, and these depend on our "
+            f"views: {', '.join(lost)}",
             data="nothing was changed: the view would be dropped, and these with it",
-            hint="keep the definitions of these views and grants, drop or revoke them, run the same command again, then make them again",
+            hint="keep the definitions of these views and grants, drop or revoke them, run the same command "
+            "again, then make them again",
         )
 
 

@@ -1,10 +1,11 @@
-"""Sessions in the MySQL or MariaDB of a sink: how they are opened, what their errors mean, and how a newer driver ends those of an older one.
+"""Sessions in the MySQL or MariaDB of a sink: how they are opened, what their errors mean, and how a newer driver ends
+those of an older one.
 
-A session has no name that others could see on every server. So one of a driver holds a lock under a name of its own, and the database
-notes the name: who holds that lock is to be ended.
+A session has no name that others could see on every server. So one of a driver holds a lock under a name of its own,
+and the database notes the name: who holds that lock is to be ended.
 
-Who calls it: `connect`, `migrate`, and `onlyonce.commitlog.lineages`. Errors: Refused for an account, a server or a URL that can't work.
-Not promised: anything about clients that are not ours.
+Who calls it: `connect`, `migrate`, and `onlyonce.commitlog.lineages`. Errors: Refused for an account, a server or a URL
+that can't work. Not promised: anything about clients that are not ours.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ DIALECT = "mysql"
 DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
 """The name of a driver's sessions: the lineage's number and the epoch."""
 SESSION = (
-    "SET SESSION /*M! max_statement_time = 0, idle_transaction_timeout = 600, */ wait_timeout = 600, lock_wait_timeout = 30, "
-    "innodb_lock_wait_timeout = 30, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_ZERO_DATE,"
+    "SET SESSION /*M! max_statement_time = 0, idle_transaction_timeout = 600, */ wait_timeout = 600, "
+    "lock_wait_timeout = 30, "
+    "innodb_lock_wait_timeout = 30, time_zone = '+00:00', sql_mode = "
+    "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_ZERO_DATE,"
     "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO'"
 )
-"""Strict, whatever the server's own mode: a value that does not fit is an error, never cut or rounded into the range."""
+"""Strict, whatever the server's own mode: a value that does not fit is an error, never cut or rounded into the
+range."""
 AWAY = {
     1040,
     1053,
@@ -52,7 +56,8 @@ AWAY = {
     1969,
     1792,
 }
-"""Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; the server reads only for now."""
+"""Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; the server reads only for
+now."""
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
 NOT_ALLOWED = 1142
 """The account has no permission for a statement on a table."""
@@ -65,7 +70,8 @@ IN_CLEAR = (b"mysql_clear_password", b"dialog")
 
 
 class PasswordInClear:
-    """Answer a server that asks for the password as it is, only over TLS: any program may have taken the server's address."""
+    """Answer a server that asks for the password as it is, only over TLS: any program may have taken the server's
+    address."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -76,7 +82,8 @@ class PasswordInClear:
             raise Refused(
                 "the server of a MySQL sink asks for the password in clear text, and the session has no TLS",
                 data="the password was not sent; nothing was read or written",
-                hint="put ssl_ca=/path/of/the/servers/ca.pem into the query of the URL, or give the account another authentication method",
+                hint="put ssl_ca=/path/of/the/servers/ca.pem into the query of the URL, or give the account "
+                "another authentication method",
             )
         self._connection.write_packet(self._connection.password + b"\0")
         answer = self._connection._read_packet()
@@ -112,7 +119,8 @@ def quoted(connection: Connection, name: str) -> str:
 def tables(connection: Connection, name: str) -> list[Any]:
     """The table or view of that name, with its kind, engine, collation and comment; none if there is none."""
     found = connection.exec_driver_sql(
-        "SELECT table_type AS kind, engine AS engine, table_collation AS collation, table_comment AS note FROM information_schema.tables "
+        "SELECT table_type AS kind, engine AS engine, table_collation AS collation, table_comment AS note FROM "
+        "information_schema.tables "
         "WHERE table_schema = DATABASE() AND table_name = %s",
         (name,),
     )
@@ -181,9 +189,11 @@ def refuse_old(connection: Connection) -> None:
     version = tuple(part for part in dialect.server_version_info if isinstance(part, int))
     if version < OLDEST[dialect.is_mariadb]:
         raise Refused(
-            f"the server of a MySQL sink is {'MariaDB' if dialect.is_mariadb else 'MySQL'} {'.'.join(map(str, version))}",
+            f"the server of a MySQL sink is {'MariaDB' if dialect.is_mariadb else 'MySQL'} "
+            f"{'.'.join(map(str, version))}",
             data="nothing was written",
-            hint="MariaDB from 10.6 on, or MySQL from 8.0.16 on: rows are loaded by JSON_TABLE, and constraints must be checked",
+            hint="MariaDB from 10.6 on, or MySQL from 8.0.16 on: rows are loaded by JSON_TABLE, and constraints "
+            "must be checked",
         )
 
 

@@ -1,7 +1,8 @@
 """Named queries, and the views. A file `sql/statements/<name>.sql` holds queries, each under a line `-- query_name --`.
 
-`queries("units")["claim"]` is the text of one; the line of comment below the name says what it is for.
-Parameters are SQLAlchemy's (`:lineage`). Standard library only. In a wheel the files are data of the package; they can be read from a zip.
+`queries("units")["claim"]` is the text of one; the line of comment below the name says what it is for. Parameters are
+SQLAlchemy's (`:lineage`). Standard library only. In a wheel the files are data of the package; they can be read from a
+zip.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def queries(name: str) -> dict[str, str]:
 
 
 def views(folder: Traversable = FOLDER) -> str:
-    """Return the script that makes all views: the files of `views/` in the order of their names, since views read earlier ones."""
+    """Return the script that makes all views: the files of `views/` in the order of their names, since views read
+    earlier ones."""
     files = sorted((folder / "views").iterdir(), key=lambda file: file.name)
     return "\n".join(file.read_text() for file in files)

@@ -1,10 +1,12 @@
-"""The database sessions of Spark's tasks: few at once in an executor, each under the name of its unit and attempt, none left idle.
+"""The database sessions of Spark's tasks: few at once in an executor, each under the name of its unit and attempt, none
+left idle.
 
-A cluster has hundreds of tasks, and a PostgreSQL has room for some hundred sessions. So the tasks of an executor share a number of slots.
-A slot is a lock on a file below the executor's own local folder: the system frees it when its process ends, however it ends.
+A cluster has hundreds of tasks, and a PostgreSQL has room for some hundred sessions. So the tasks of an executor share
+a number of slots. A slot is a lock on a file below the executor's own local folder: the system frees it when its
+process ends, however it ends.
 
-Who calls it: `onlyonce.session.worker`. Errors: OSError when the folder can't be written. Not promised: who gets a slot first; and
-a bound over all executors, which a pooler has (docs/how-to/cluster.md).
+Who calls it: `onlyonce.session.worker`. Errors: OSError when the folder can't be written. Not promised: who gets a slot
+first; and a bound over all executors, which a pooler has (docs/how-to/cluster.md).
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ SLOTS = "onlyonce-sessions"
 
 @contextmanager
 def held(database: Database, work: str, folder: Path) -> Iterator[Database]:
-    """The database as one task reaches it while this is entered. `work` is added to the session's name: the unit and the attempt."""
+    """The database as one task reaches it while this is entered.
+
+    `work` is added to the session's name: the unit and the attempt.
+    """
     here = replace(database, url=database.pooler or database.url, name=f"{database.name}/{work}", of_task=True)
     if not connect.by_transaction(here):
         here = replace(here, name=database.name)  # MySQL finds the sessions of an old driver by this name alone

@@ -1,7 +1,9 @@
-"""Checks the types of declared columns without a JVM. A type that Spark does not have is refused, and the most similar one is named.
+"""Checks the types of declared columns without a JVM.
 
-Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes every type that passes here (`decimal(50,2)` passes, and Spark refuses it). The check
-before a run asks Spark itself.
+A type that Spark does not have is refused, and the most similar one is named.
+
+Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes every type that passes here (`decimal(50,2)`
+passes, and Spark refuses it). The check before a run asks Spark itself.
 """
 
 from __future__ import annotations
@@ -13,15 +15,57 @@ from collections.abc import Iterator
 from onlyonce.model.errors import Refused
 
 TYPES = (
-    "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
-    "decimal", "dec", "numeric", "date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "binary", "char", "character", "varchar", "void",
-    "variant", "interval", "array", "map", "struct", "geometry", "geography",
-)  # fmt: skip
+    "string",
+    "boolean",
+    "tinyint",
+    "byte",
+    "smallint",
+    "short",
+    "int",
+    "integer",
+    "bigint",
+    "long",
+    "float",
+    "real",
+    "double",
+    "decimal",
+    "dec",
+    "numeric",
+    "date",
+    "time",
+    "timestamp",
+    "timestamp_ltz",
+    "timestamp_ntz",
+    "binary",
+    "char",
+    "character",
+    "varchar",
+    "void",
+    "variant",
+    "interval",
+    "array",
+    "map",
+    "struct",
+    "geometry",
+    "geography",
+)
 PARTS = {"array": 1, "map": 2}
 OTHER_NAMES = {
-    "text": "string", "str": "string", "number": "double", "datetime": "timestamp", "bool": "boolean", "bytes": "binary", "list": "array",
-    "json": "variant", "float64": "double", "float32": "float", "int64": "long", "int32": "int", "uuid": "string", "object": "struct",
-}  # fmt: skip
+    "text": "string",
+    "str": "string",
+    "number": "double",
+    "datetime": "timestamp",
+    "bool": "boolean",
+    "bytes": "binary",
+    "list": "array",
+    "json": "variant",
+    "float64": "double",
+    "float32": "float",
+    "int64": "long",
+    "int32": "int",
+    "uuid": "string",
+    "object": "struct",
+}
 """What other systems call them."""
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
@@ -29,7 +73,10 @@ _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 
 def check(whose: str, parts: list[str]) -> None:
-    """Raise Refused for a column without a type, or with one that is none. `parts` are the definitions of the columns."""
+    """Raise Refused for a column without a type, or with one that is none.
+
+    `parts` are the definitions of the columns.
+    """
     for part in parts:
         name, kind = named(part)
         if not kind:
@@ -89,8 +136,8 @@ def fields(kind: str) -> Iterator[str]:
 
 
 def scalars(schema: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and type of each column that is no array, map or struct, and of each such part within one: a field by its name behind a point, the
-    elements of an array and the values of a map by the path of the whole."""
+    """Yield the path and type of each column that is no array, map or struct, and of each such part within one: a field
+    by its name behind a point, the elements of an array and the values of a map by the path of the whole."""
     for name, kind in map(named, split(schema)):
         yield from _within(name, kind)
 
@@ -113,7 +160,8 @@ def _field(part: str) -> tuple[str, str]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas; those inside <> and (), of a name in backticks, and of a comment's text, don't separate."""
+    """The parts between commas; those inside <> and (), of a name in backticks, and of a comment's text, don't
+    separate."""
     parts, depth, current, quote = [], 0, "", ""
     for sign in text:
         if sign in "'`":

@@ -60,7 +60,8 @@ def check_name(kind: str, name: str) -> None:
     """Refuse what can't be a name in SQL, in a path and in a DAG's id."""
     if not NAME.fullmatch(name):
         raise Refused(
-            f"{kind} name {name!r} can't be one", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
+            f"{kind} name {name!r} can't be one",
+            hint="a word in lower case: letters, digits, _; at most 41; a letter first",
         )
 
 

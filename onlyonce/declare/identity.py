@@ -1,10 +1,12 @@
 """The identity of a declaration: all that decides a query's results, as plain parts under literal keys. Pure.
 
-The log keeps these parts, `onlyonce plan` compares two declarations by them, and the hash of a batch is made of them. Strings, numbers,
-booleans, lists and mappings only, as JSON has them. A key or a kind is a literal here, so no class, attribute or default of the code can
-change what is stored. An option with the value that its absence means is left out, so an option that is added later changes nothing.
+The log keeps these parts, `onlyonce plan` compares two declarations by them, and the hash of a batch is made of them.
+Strings, numbers, booleans, lists and mappings only, as JSON has them. A key or a kind is a literal here, so no class,
+attribute or default of the code can change what is stored. An option with the value that its absence means is left out,
+so an option that is added later changes nothing.
 
-An option that decides no result (how often a row is sent, where a source begins) is not read here: it may change under a begun batch.
+An option that decides no result (how often a row is sent, where a source begins) is not read here: it may change under
+a begun batch.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from onlyonce.model.sinks.shards import NAMING
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Timed
 
 VERSION = 1
-"""Of the parts. Another one makes another identity of each declaration, so it changes only together with the format of the platform."""
+"""Of the parts. Another one makes another identity of each declaration, so it changes only together with the format of
+the platform."""
 ZERO = timedelta(0)
 Parts = dict[str, Any]
 
@@ -55,7 +58,10 @@ def digest(parts: Mapping[str, Any]) -> str:
 
 
 def receive_parts(pipeline: Pipeline) -> Parts:
-    """Return what decides the fate of a record. The mode is not among it: a batch ends in the mode in which it began, which its row has."""
+    """Return what decides the fate of a record.
+
+    The mode is not among it: a batch ends in the mode in which it began, which its row has.
+    """
     return {
         "version": VERSION,
         "columns": _columns(pipeline),
@@ -94,15 +100,27 @@ def output_parts(
 def _output(pipeline: Pipeline, output: Output, source: str) -> Parts:
     sink = output.sink
     return _given(
-        transform=output.transform, source=source, window=_of(output.window), lateness=str(output.lateness),
-        panes=of(output.trigger) if output.trigger else output.panes, from_output=output.from_output or "events",
-        target=target(pipeline, output), write=sink.write, keys=list(sink.keys), newest_by=list(newest.newest_by(sink)) or None,
-        deletes=newest.deletes(sink), files=of(sink) if isinstance(sink, FileSink) else None,
+        transform=output.transform,
+        source=source,
+        window=_of(output.window),
+        lateness=str(output.lateness),
+        panes=of(output.trigger) if output.trigger else output.panes,
+        from_output=output.from_output or "events",
+        target=target(pipeline, output),
+        write=sink.write,
+        keys=list(sink.keys),
+        newest_by=list(newest.newest_by(sink)) or None,
+        deletes=newest.deletes(sink),
+        files=of(sink) if isinstance(sink, FileSink) else None,
         order_by=(list(sink.order_by) or None) if isinstance(sink, Webhook) else None,
         headers=(list(sink.headers) or None) if isinstance(sink, KafkaSink) else None,
-        stable_input=output.stable_input, late=output.late, on_backfill=output.on_backfill,
-        lookups=[of(one) for one in output.lookups] or None, join=_of(output.join), stateful=_of(output.stateful),
-    )  # fmt: skip
+        stable_input=output.stable_input,
+        late=output.late,
+        on_backfill=output.on_backfill,
+        lookups=[of(one) for one in output.lookups] or None,
+        join=_of(output.join),
+        stateful=_of(output.stateful),
+    )
 
 
 def _several(pipeline: Pipeline) -> Parts:
@@ -128,15 +146,21 @@ def _typed(schema: str) -> list[list[str]]:
 
 @singledispatch
 def of(value: object) -> Parts:
-    """Return one declared value as its kind and its options. Each class that a declaration may hold has its kind below."""
-    raise InvariantBroken(f"{type(value)} has no identity", hint="onlyonce/declare/identity.py gives each declared class a kind and keys")
+    """Return one declared value as its kind and its options.
+
+    Each class that a declaration may hold has its kind below.
+    """
+    raise InvariantBroken(
+        f"{type(value)} has no identity", hint="onlyonce/declare/identity.py gives each declared class a kind and keys"
+    )
 
 
 def _of(value: object) -> Parts | None:
     return None if value is None else of(value)
 
 
-# --- windows and panes --------------------------------------------------------------------------------------------------
+# --- windows and panes
+# --------------------------------------------------------------------------------------------------
 
 
 @of.register
@@ -157,14 +181,19 @@ def _(window: Timed) -> Parts:
 @of.register
 def _(window: Chained) -> Parts:
     return _given(
-        kind="chained", **_fixed(window), upstream=of(window.upstream), waits_before=_text(_unless(window.waits_before, ZERO)),
+        kind="chained",
+        **_fixed(window),
+        upstream=of(window.upstream),
+        waits_before=_text(_unless(window.waits_before, ZERO)),
         leaves_late_out=_unless(window.leaves_late_out, True),
-    )  # fmt: skip
+    )
 
 
 @of.register
 def _(window: Sliding) -> Parts:
-    return _given(kind="sliding", size=str(window.size), slide=str(window.slide), offset=_text(_unless(window.offset, ZERO)))
+    return _given(
+        kind="sliding", size=str(window.size), slide=str(window.slide), offset=_text(_unless(window.offset, ZERO))
+    )
 
 
 @of.register
@@ -183,15 +212,22 @@ def _(trigger: AfterTime) -> Parts:
 
 
 def _fixed(window: Fixed) -> Parts:
-    return {"size": str(window.size), "offset": _text(_unless(window.offset, ZERO)), "timezone": _unless(window.timezone, "UTC")}
+    return {
+        "size": str(window.size),
+        "offset": _text(_unless(window.offset, ZERO)),
+        "timezone": _unless(window.timezone, "UTC"),
+    }
 
 
-# --- outputs ------------------------------------------------------------------------------------------------------------
+# --- outputs
+# ------------------------------------------------------------------------------------------------------------
 
 
 @of.register
 def _(join: Join) -> Parts:
-    return _given(kind="join", left=join.left, right=join.right, on=list(join.on), within=str(join.within), rows=join.kind)
+    return _given(
+        kind="join", left=join.left, right=join.right, on=list(join.on), within=str(join.within), rows=join.kind
+    )
 
 
 @of.register
@@ -220,36 +256,56 @@ def _(table: Postgres) -> Parts:
 @of.register
 def _(files: FileSink) -> Parts:
     return _given(
-        kind="files", format=files.format, shards=files.shards, naming=_unless(files.naming, NAMING), prefix=files.prefix,
-        extension=files.extension, skip_empty=_unless(files.skip_empty, False),
-    )  # fmt: skip
+        kind="files",
+        format=files.format,
+        shards=files.shards,
+        naming=_unless(files.naming, NAMING),
+        prefix=files.prefix,
+        extension=files.extension,
+        skip_empty=_unless(files.skip_empty, False),
+    )
 
 
-# --- sources ------------------------------------------------------------------------------------------------------------
+# --- sources
+# ------------------------------------------------------------------------------------------------------------
 
 
 @of.register
 def _(source: Files) -> Parts:
     layout = "csv with a header" if source.header else source.format
-    return _given(kind="files", format=layout, inbox=source.inbox, max_files_a_batch=source.max_files_a_batch, **_record(source))
+    return _given(
+        kind="files", format=layout, inbox=source.inbox, max_files_a_batch=source.max_files_a_batch, **_record(source)
+    )
 
 
 @of.register
 def _(source: Growing) -> Parts:
     return _given(
-        kind="growing", format=f"growing {source.format}", inbox=source.inbox, max_files_a_batch=source.max_files_a_batch,
-        max_bytes_a_batch=_unless(source.max_bytes_a_batch, 256 * MEGABYTE), packed=_unless(source.packed, False), **_record(source),
-    )  # fmt: skip
+        kind="growing",
+        format=f"growing {source.format}",
+        inbox=source.inbox,
+        max_files_a_batch=source.max_files_a_batch,
+        max_bytes_a_batch=_unless(source.max_bytes_a_batch, 256 * MEGABYTE),
+        packed=_unless(source.packed, False),
+        **_record(source),
+    )
 
 
 @of.register
 def _(source: PubSub) -> Parts:
     return _given(
-        kind="pubsub", format="json", inbox=source.inbox, max_files_a_batch=source.max_files_a_batch, subscription=source.subscription,
-        record_id_attribute=source.record_id_attribute, max_messages=_unless(source.max_messages, 1000),
-        max_bytes=_unless(source.max_bytes, 64 * MEGABYTE), drained_after=_text(_unless(source.drained_after, timedelta(seconds=5))),
-        land_for=_text(_unless(source.land_for, timedelta(minutes=5))), **_record(source),
-    )  # fmt: skip
+        kind="pubsub",
+        format="json",
+        inbox=source.inbox,
+        max_files_a_batch=source.max_files_a_batch,
+        subscription=source.subscription,
+        record_id_attribute=source.record_id_attribute,
+        max_messages=_unless(source.max_messages, 1000),
+        max_bytes=_unless(source.max_bytes, 64 * MEGABYTE),
+        drained_after=_text(_unless(source.drained_after, timedelta(seconds=5))),
+        land_for=_text(_unless(source.land_for, timedelta(minutes=5))),
+        **_record(source),
+    )
 
 
 @of.register
@@ -265,7 +321,12 @@ def _(source: Custom) -> Parts:
 def _(source: DeltaSource) -> Parts:
     layout = "the changes of a delta table" if source.changes else "a delta table"
     return _given(
-        kind="delta", format=layout, path=source.path, table=source.table, max_files_a_batch=source.max_files_a_batch, **_record(source)
+        kind="delta",
+        format=layout,
+        path=source.path,
+        table=source.table,
+        max_files_a_batch=source.max_files_a_batch,
+        **_record(source),
     )
 
 
@@ -273,11 +334,15 @@ def _(source: DeltaSource) -> Parts:
 def _(source: Kafka) -> Parts:
     value, key = source.value, source.key
     return _given(
-        kind="kafka", format="json" if value is None else of(value) | _given(schema_id=source.schema_ids.get("value")),
-        topic=source.topic, key=key if key is None or isinstance(key, str) else of(key) | _given(schema_id=source.schema_ids.get("key")),
-        headers=list(source.headers) or None, envelope=_envelope(value) if isinstance(value, Debezium) else None,
-        isolation=source.isolation, **_record(source),
-    )  # fmt: skip
+        kind="kafka",
+        format="json" if value is None else of(value) | _given(schema_id=source.schema_ids.get("value")),
+        topic=source.topic,
+        key=key if key is None or isinstance(key, str) else of(key) | _given(schema_id=source.schema_ids.get("key")),
+        headers=list(source.headers) or None,
+        envelope=_envelope(value) if isinstance(value, Debezium) else None,
+        isolation=source.isolation,
+        **_record(source),
+    )
 
 
 @of.register

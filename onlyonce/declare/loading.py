@@ -56,7 +56,9 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 
 
 def check() -> None:
-    """Load all declarations of the settings, and see that their functions are written. Imports no Spark: a DAG file calls it.
+    """Load all declarations of the settings, and see that their functions are written.
+
+    Imports no Spark: a DAG file calls it.
 
     Raises Refused as `load`, and for the first function that is not there.
     """
@@ -74,7 +76,10 @@ def with_function(outputs: Iterable[Output]) -> list[Output]:
 
 
 def transform(output: Output) -> Callable[..., Any]:
-    """The function that an output names; of a join its left side's. Imports its module, so Spark too. Raises Refused."""
+    """The function that an output names; of a join its left side's.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
     return function(output, output.functions[0])
 
 
@@ -90,13 +95,19 @@ def functions(output: Output) -> list[Callable[..., Any]]:
 
 
 def reject(output: Output) -> Callable[..., Any]:
-    """The function that says which rows an output rejects; the output has one. Imports its module, so Spark too. Raises Refused."""
+    """The function that says which rows an output rejects; the output has one.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
     found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
     return found
 
 
 def state(output: Output) -> str:
-    """The schema of the state that an output's processor keeps; empty where it has none. Imports its module, so Spark too. Raises Refused."""
+    """The schema of the state that an output's processor keeps; empty where it has none.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
     if output.stateful is None:
         return ""
     return state_schema.described(output.stateful.processor, f"output {output.name}", transform(output))
@@ -133,12 +144,16 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     outputs = [root, *pipeline.made_from(root)]
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
     upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
-    return identity.output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root))
+    return identity.output_parts(
+        pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root)
+    )
 
 
 def _upstream(output: Output) -> str:
     """What an output decides of those that are made from its closed windows, beside their windows."""
-    return "\n".join([output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])])
+    return "\n".join(
+        [output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])]
+    )
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:
@@ -175,8 +190,8 @@ def _import(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
-    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it defines to
-    # the executors by that name, which they don't know.
+    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it
+    # defines to the executors by that name, which they don't know.
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)

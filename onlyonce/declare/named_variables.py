@@ -16,7 +16,8 @@ OPTIONS = frozenset({"connection", "authorization", "secret"})
 
 
 def named_variables(declared: Any) -> frozenset[str]:
-    """Return the variables that a pipeline, a source or a sink names: by an option for it, by 'env:NAME', or to a class of the user's own."""
+    """Return the variables that a pipeline, a source or a sink names: by an option for it, by 'env:NAME', or to a class
+    of the user's own."""
     return frozenset(_found(declared))
 
 

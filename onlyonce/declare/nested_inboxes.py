@@ -1,4 +1,5 @@
-"""Refuses a recursive inbox above another inbox, the archive, or a table or folder that onlyonce writes: what is there would be read as its input."""
+"""Refuses a recursive inbox above another inbox, the archive, or a table or folder that onlyonce writes: what is there
+would be read as its input."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from onlyonce.model.storage.location import Location, Url
 def refuse(pipelines: Iterable[Pipeline]) -> None:
     """Raise Refused for the first recursive inbox with such a location below it."""
     declared = list(pipelines)
-    recursive = [view for pipeline in declared for view in inputs.each(pipeline) if isinstance(view.source, Files) and view.source.recursive]
+    recursive = [
+        view
+        for pipeline in declared
+        for view in inputs.each(pipeline)
+        if isinstance(view.source, Files) and view.source.recursive
+    ]
     if not recursive:
         return
     others = [*_inboxes(declared), *_written(declared)]
@@ -26,7 +32,8 @@ def refuse(pipelines: Iterable[Pipeline]) -> None:
         for what, other in others:
             if inbox is not None and other is not None and other != inbox and _is_below(other, inbox):
                 raise Refused(
-                    f"{declared_at(view.source)}pipeline {view.name} reads {inbox} with all folders below it, and {what} is below it: {other}",
+                    f"{declared_at(view.source)}pipeline {view.name} reads {inbox} with all folders below it, and "
+                    f"{what} is below it: {other}",
                     data="nothing was read or written; what is there would be read as input of this pipeline",
                     hint="move one of them, or leave recursive=True out",
                 )

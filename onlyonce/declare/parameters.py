@@ -55,9 +55,13 @@ def check_reject(output: Output, function: Callable[..., Any]) -> None:
         return
     where = f"{at}: " if (at := origin.of_function(function)) else ""
     for parameter in more:
-        if parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        if parameter.default is parameter.empty and parameter.kind in (
+            parameter.POSITIONAL_OR_KEYWORD,
+            parameter.KEYWORD_ONLY,
+        ):
             raise Refused(
-                f"{where}output {output.name}: {output.reject} takes {parameter.name!r}, which nothing is given to: it gets the rows alone",
+                f"{where}output {output.name}: {output.reject} takes {parameter.name!r}, which nothing is given "
+                "to: it gets the rows alone",
                 data=NOTHING,
                 hint="what a lookup decides is a result of its own: return a dict of DataFrames from the transform",
             )

@@ -1,7 +1,7 @@
 """What a user declares: a pipeline, its sources, its outputs and their sinks. Pure data, checked when it is made.
 
-A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options mean.
-An unknown option, or a value that can't work, raises Refused, which says what to do.
+A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options
+mean. An unknown option, or a value that can't work, raises Refused, which says what to do.
 """
 
 from __future__ import annotations
@@ -76,32 +76,37 @@ class Pipeline:
 
     name           unique; a word in lower case
     source         where records come from
-    sources        in its place several, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…, columns=…, idle_after=…)}. They are
-                   taken in one batch after the other; the watermark is the least of those that are not idle (docs/how-to/several-sources.md)
-    id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is two
+    sources        in its place several, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…, columns=…,
+                   idle_after=…)}. They are taken in one batch after the other; the watermark is the least of those that
+                   are not idle (docs/how-to/several-sources.md)
+    id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is
+                   two
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
-    aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A declared name has no space and
-                   none of the characters , ; = and brackets, which a Delta table can't hold; a name in the source may have any
-    formats        the form of a time in JSON or CSV, if it is not ISO 8601: {'paid': 'epoch_ms', 'born': '%d/%m/%Y', 'order.sent': '%d.%m.%Y %H:%M'}
-                   (docs/reference/values.md). A count since 1970 (epoch_s, epoch_ms, epoch_us, epoch_ns), or a pattern
-    record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
-                   place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
+    aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A
+                   declared name has no space and none of the characters , ; = and brackets, which a Delta table can't
+                   hold; a name in the source may have any
+    formats        the form of a time in JSON or CSV, if it is not ISO 8601: {'paid': 'epoch_ms', 'born': '%d/%m/%Y',
+                   'order.sent': '%d.%m.%Y %H:%M'} (docs/reference/values.md). A count since 1970 (epoch_s, epoch_ms,
+                   epoch_us, epoch_ns), or a pattern
+    record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is
+                   its place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
                    again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
                    declared column of type string
     event_time     the column (a timestamp) that says when it happened
     outputs        what is made of it
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the system time than this is invalid
-    partitions     in how many partitions a batch is cut, if it shall be the same for all; None: each batch by its size and the cores, up to
-                   ONLYONCE_MOST_PARTITIONS. Fixed by the batch row for its replay
+    partitions     in how many partitions a batch is cut, if it shall be the same for all; None: each batch by its size
+                   and the cores, up to ONLYONCE_MOST_PARTITIONS. Fixed by the batch row for its replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
                    (18 bytes each) is small; longer for sources that are replayed by hand
-    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their windows are
-                   closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or a new output
-    keep_log       how long the log has each batch of an output by itself; None: for ever. Of older ones it has the sums by life and by
-                   window (docs/reference/retention.md#keep-log)
+    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their
+                   windows are closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or
+                   a new output
+    keep_log       how long the log has each batch of an output by itself; None: for ever. Of older ones it has the sums
+                   by life and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
                    exactly once
@@ -134,18 +139,22 @@ class Pipeline:
         for column in (*self.record_id, self.event_time):
             if column not in columns:
                 raise Refused(
-                    f"pipeline {self.name}: {column!r} is not a declared column", hint=f"schema has: {', '.join(columns)}"
+                    f"pipeline {self.name}: {column!r} is not a declared column",
+                    hint=f"schema has: {', '.join(columns)}",
                 )
         kinds = ddl.types(self.schema)
         for column in self.record_id:
             if id_strings.named(kinds[column]) not in id_strings.FORMS:
                 raise Refused(
-                    f"pipeline {self.name}: record_id={column!r} is of type {kinds[column]}, and an id is made of plain values",
-                    hint=f"declare it as one of {', '.join(id_strings.FORMS)}, or name other columns; a string column holds an object or array as JSON",
+                    f"pipeline {self.name}: record_id={column!r} is of type {kinds[column]}, and an id is made of "
+                    "plain values",
+                    hint=f"declare it as one of {', '.join(id_strings.FORMS)}, or name other columns; a string "
+                    "column holds an object or array as JSON",
                 )
         if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
             raise Refused(
-                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its place has no re-delivery",
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its "
+                "place has no re-delivery",
                 hint="leave dedup_horizon out, or name the columns that identify a record",
             )
         if self.partitions is not None and self.partitions < 1:
@@ -163,7 +172,8 @@ class Pipeline:
         if self.keep_log is not None and self.keep_log < timedelta(days=1):
             raise Refused(
                 f"pipeline {self.name}: keep_log {self.keep_log} is less than a day",
-                hint="batches of the last day are compared with their units and windows: give at least timedelta(days=1), or leave it out",
+                hint="batches of the last day are compared with their units and windows: give at least "
+                "timedelta(days=1), or leave it out",
             )
         if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
             raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
@@ -174,11 +184,17 @@ class Pipeline:
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
         if isinstance(self.source, OneOfSeveral) != bool(self.sources):
-            raise Refused(f"pipeline {self.name}: one of source and sources says where its records come from", hint="source=Files(…), or sources={'web': …, 'shop': …}")
+            raise Refused(
+                f"pipeline {self.name}: one of source and sources says where its records come from",
+                hint="source=Files(…), or sources={'web': …, 'shop': …}",
+            )
         if self.sources:
             for option in ("aliases", "formats"):
                 if getattr(self, option):
-                    raise Refused(f"pipeline {self.name}: {option} with several sources", hint=f"each source has its own: Input(source=…, schema=…, {option}=…)")
+                    raise Refused(
+                        f"pipeline {self.name}: {option} with several sources",
+                        hint=f"each source has its own: Input(source=…, schema=…, {option}=…)",
+                    )
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
@@ -200,7 +216,10 @@ class Pipeline:
         return found
 
     def of_source(self, name: str | None) -> Pipeline:
-        """Itself; of several sources the one of that name, as if it were the only one. Raises Refused for one that is not declared."""
+        """Itself; of several sources the one of that name, as if it were the only one.
+
+        Raises Refused for one that is not declared.
+        """
         if name is None:
             return self
         views: dict[str, Pipeline] = getattr(self, "_views", {})
@@ -233,7 +252,10 @@ class Pipeline:
         raise unknown("output", name, [o.name for o in self.outputs])
 
     def roots(self) -> list[Output]:
-        """The outputs with a query of their own: one lineage each. Those that are made from another's closed windows come after it."""
+        """The outputs with a query of their own: one lineage each.
+
+        Those that are made from another's closed windows come after it.
+        """
         return chain.in_order([o for o in self.outputs if o.made_beside is None])
 
     def queries(self) -> list[str]:
@@ -249,7 +271,8 @@ class Pipeline:
         return [o for o in self.outputs if o.made_beside == root.name]
 
     def upstream(self, output: Output) -> list[Output]:
-        """The outputs from whose closed windows this one is made, the first of the chain first; none of any other output."""
+        """The outputs from whose closed windows this one is made, the first of the chain first; none of any other
+        output."""
         before = self.output(str(output.from_output)) if isinstance(output.window, Chained) else None
         return [*self.upstream(before), before] if before else []
 

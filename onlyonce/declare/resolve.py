@@ -1,7 +1,8 @@
 """Imports what a declaration or setting names as 'module:name': a function, a writer, or a class of the user's own.
 
-Who calls it: every module that runs the user's code (`declare.loading`, `operate.alerts`, `sinks.files.formats`, `sinks.outbox.target`, `sources.custom`).
-Importing runs the user's module. Not promised: what kind of object the name stands for; the caller checks that.
+Who calls it: every module that runs the user's code (`declare.loading`, `operate.alerts`, `sinks.files.formats`,
+`sinks.outbox.target`, `sources.custom`). Importing runs the user's module. Not promised: what kind of object the name
+stands for; the caller checks that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from onlyonce.model.errors import OnlyonceError, Refused
 
 
 def named(text: str, subject: str, **words: str) -> Any:
-    """What 'module:name' stands for. Raises Refused, "`subject` is not there: …", with the caller's `data` and `hint`."""
+    """What 'module:name' stands for.
+
+    Raises Refused, "`subject` is not there: …", with the caller's `data` and `hint`.
+    """
     try:
         return pkgutil.resolve_name(text)
     except OnlyonceError:
@@ -39,7 +43,9 @@ def named(text: str, subject: str, **words: str) -> Any:
 
 
 def check_written(text: str, subject: str, **words: str) -> None:
-    """Raise Refused for what is not written in its module: by the module's text, so that Spark is not imported. The packages above it are.
+    """Raise Refused for what is not written in its module: by the module's text, so that Spark is not imported.
+
+    The packages above it are.
 
     Not promised: that it can be imported, nor anything of a module that has no text.
     """

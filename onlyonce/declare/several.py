@@ -1,6 +1,8 @@
-"""A field that is given one or several, and read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`, `keys=["shop"]`.
+"""A field that is given one or several, and read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
+`keys=["shop"]`.
 
-For type checkers it is a descriptor: what may be given is another type than what is read. `declaration` makes the tuple.
+For type checkers it is a descriptor: what may be given is another type than what is read. `declaration` makes the
+tuple.
 """
 
 from __future__ import annotations

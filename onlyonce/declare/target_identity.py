@@ -1,20 +1,20 @@
 """The identity of a target: the same text for the same table or folder, however its path or name is written.
 
-| target                                        | its identity                                         |
-|-----------------------------------------------|------------------------------------------------------|
+| target | its identity |
+|---|---|
 | Delta(path="a//b/"), FileSink(path="../tables/a/b") | folder:tables/a/b, from the home; links are followed |
-| a folder outside the home                     | folder:/mnt/lake/a                                   |
-| FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
-| Postgres                                      | postgres:<database>:<table>, the table's name as long as PostgreSQL takes it |
-| Iceberg                                       | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
-| MySQL                                         | mysql:<database>:<table>, in small letters: many servers know no others |
+| a folder outside the home | folder:/mnt/lake/a |
+| FileSink(path="s3a://bucket/a/?region=x") | s3://bucket/a; the options say how to get there |
+| Postgres | postgres:<database>:<table>, the table's name as long as PostgreSQL takes it |
+| Iceberg | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
+| MySQL | mysql:<database>:<table>, in small letters: many servers know no others |
 
-At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
-by its address.
+At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it
+is identified by its address.
 
-Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
-Not promised: that two object stores with a bucket of the same name are told apart, or two names of one
-Iceberg catalog known to be the same: there the table itself says whose it is.
+Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's
+database is away. Not promised: that two object stores with a bucket of the same name are told apart, or two names of
+one Iceberg catalog known to be the same: there the table itself says whose it is.
 """
 
 from __future__ import annotations
@@ -67,11 +67,14 @@ def by_address(variable: str | None) -> str:
     if not url:
         return variable or "platform"
     parts = urlsplit(url)
-    return f"{parts.hostname or parts.query}:{parts.port or PORTS.get(parts.scheme.partition('+')[0], 5432)}{parts.path}"
+    return (
+        f"{parts.hostname or parts.query}:{parts.port or PORTS.get(parts.scheme.partition('+')[0], 5432)}{parts.path}"
+    )
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused for a lookup that is a table of the pipeline's own: what a batch would see of it depends on which output ran first."""
+    """Raise Refused for a lookup that is a table of the pipeline's own: what a batch would see of it depends on which
+    output ran first."""
     for pipeline in pipelines:
         written = {
             identity(place, by_address): output.name
@@ -83,16 +86,18 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
                 same = identity(Place(lookup.table.target("")), by_address)
                 if same in written:
                     raise Refused(
-                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that output {written[same]} of the same "
+                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that "
+                        f"output {written[same]} of the same "
                         "pipeline writes",
                         data="nothing was read or written",
-                        hint=f"make it from that output: from_output={written[same]!r}; or declare it in a pipeline of its own",
+                        hint=f"make it from that output: from_output={written[same]!r}; or declare it in a "
+                        "pipeline of its own",
                     )
 
 
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another, or to a table that the
-    platform keeps beside another one."""
+    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another, or to a
+    table that the platform keeps beside another one."""
     declared = sorted(
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines

@@ -66,7 +66,10 @@ class Watched:
 
 
 def main(*, leave: bool) -> int:
-    """Run the demo, and with `leave` stop the platform at its end; the exit code. Ctrl-C and SIGTERM stop the platform, also in the middle of a run."""
+    """Run the demo, and with `leave` stop the platform at its end; the exit code.
+
+    Ctrl-C and SIGTERM stop the platform, also in the middle of a run.
+    """
     out = tables.console()
     done = False
     with processes.sigterm_like_ctrl_c():

@@ -1,7 +1,7 @@
 """The last screen of the demo: results, what became of every record, the commit log, and where to look next.
 
-Who calls it: `onlyonce.local.demo`. It reads the views and the outputs' tables, and changes nothing. Whole results are read,
-since those of the demo are small.
+Who calls it: `onlyonce.local.demo`. It reads the views and the outputs' tables, and changes nothing. Whole results are
+read, since those of the demo are small.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LOOK_FURTHER = (
     "audit",
     "late flights",
     "files flights",
-    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from onlyonce.conservation order by 1, 2"',
+    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from '
+    'onlyonce.conservation order by 1, 2"',
     'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
     'sql "select * from results.flights_per_hour order by window_start limit 10"',
 )

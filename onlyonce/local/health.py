@@ -2,8 +2,8 @@
 
     python -m onlyonce.local.health api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
 
-Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is healthy if the
-api-server has its heartbeat; a worker is healthy if a master has accepted it.
+Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is healthy
+if the api-server has its heartbeat; a worker is healthy if a master has accepted it.
 """
 
 from __future__ import annotations

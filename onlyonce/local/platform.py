@@ -30,7 +30,10 @@ _LOCK_PATIENCE = 900
 
 @dataclass(frozen=True)
 class Login:
-    """Where the Airflow UI is, and who may log in. `new` if this start has made the password; it is stored in `file`."""
+    """Where the Airflow UI is, and who may log in.
+
+    `new` if this start has made the password; it is stored in `file`.
+    """
 
     url: str
     user: str
@@ -44,13 +47,17 @@ class Login:
 
 
 def up(console: Console | None = None) -> Login:
-    """Start everything that does not run; quick when all of it does. Return the way to the UI. Raises Refused if another platform is named."""
+    """Start everything that does not run; quick when all of it does.
+
+    Return the way to the UI. Raises Refused if another platform is named.
+    """
     _refuse_named()
     if url := settings.airflow_login().url:
         raise Refused(
             f"ONLYONCE_AIRFLOW_URL names the Airflow at {url}, and `up` would start a second one",
             data="nothing was started",
-            hint="unset ONLYONCE_AIRFLOW_URL for a platform of this home; or start PostgreSQL alone: onlyonce up --no-airflow",
+            hint="unset ONLYONCE_AIRFLOW_URL for a platform of this home; or start PostgreSQL alone: onlyonce up "
+            "--no-airflow",
         )
     home = settings.home()
     accounts.make_enterable(home)
@@ -68,7 +75,9 @@ def up(console: Console | None = None) -> Login:
 
 
 def database(console: Console | None = None) -> None:
-    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs. Nothing when it runs.
+    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs.
+
+    Nothing when it runs.
 
     Raises Refused if another platform is named.
     """
@@ -110,14 +119,17 @@ def login() -> Login:
 
 
 def _refuse_named() -> None:
-    """Raise Refused if commands use the database that a URL names: a server of this home would be a second platform, which no command uses."""
+    """Raise Refused if commands use the database that a URL names: a server of this home would be a second platform,
+    which no command uses."""
     named = settings.given_database_url()
     if named is not None:
         url = urlsplit(named)
         raise Refused(
-            f"ONLYONCE_DATABASE_URL names the platform at {url.hostname}:{url.port or 5432}{url.path}, and `up` would start a second one",
+            f"ONLYONCE_DATABASE_URL names the platform at {url.hostname}:{url.port or 5432}{url.path}, and `up` "
+            "would start a second one",
             data="nothing was started",
-            hint="that platform is started where it runs (in containers by compose); unset ONLYONCE_DATABASE_URL for one of this home",
+            hint="that platform is started where it runs (in containers by compose); unset ONLYONCE_DATABASE_URL "
+            "for one of this home",
         )
 
 
@@ -130,7 +142,10 @@ def _require_machine() -> None:
 
 
 def _tables(progress: Callable[[str], None]) -> None:
-    """Start PostgreSQL, and make the tables of a new database. The home has its format before anything else: a home with state but without one is refused."""
+    """Start PostgreSQL, and make the tables of a new database.
+
+    The home has its format before anything else: a home with state but without one is refused.
+    """
     from onlyonce.database import formats  # only `up` needs SQLAlchemy's weight
     from onlyonce.database.migrate import migrate
 

@@ -1,4 +1,5 @@
-"""Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that it has started.
+"""Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that
+it has started.
 
 Each process has the folder of its platform in its environment (`MARK`), and so does everything that
 it starts. `stop` ends processes by this mark and not by a list of process ids: ids are used again after a

@@ -2,10 +2,10 @@
 
     python -m onlyonce.local.setup      the service `setup` of docker-compose.yml, at each start
 
-Existing roles and databases stay as they are, so it may be killed and run again. Tables and views are made here. The URLs
-in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
-not set, and when a newer version has run on this database.
-Not promised: that a password changed in `.env` is changed in the server too; that needs an ALTER ROLE.
+Existing roles and databases stay as they are, so it may be killed and run again. Tables and views are made here. The
+URLs in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
+not set, and when a newer version has run on this database. Not promised: that a password changed in `.env` is changed
+in the server too; that needs an ALTER ROLE.
 """
 
 from __future__ import annotations
@@ -48,12 +48,17 @@ def passwords() -> dict[str, str]:
 
 def _of_airflow(name: str) -> str:
     if (value := environment.variable(name)) is None:
-        raise Refused(f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does")
+        raise Refused(
+            f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does"
+        )
     return value
 
 
 def write_ui_password(path: Path, password: str) -> None:
-    """Before Airflow would make one and print it to a log. Airflow opens the file to write, so it can't be a secret's mount."""
+    """Before Airflow would make one and print it to a log.
+
+    Airflow opens the file to write, so it can't be a secret's mount.
+    """
     secret_files.write(path, json.dumps({airflow_environment.USER: password}) + "\n")
 
 

@@ -1,10 +1,12 @@
-"""Stops a pipeline: holds its schedules, asks a long run to stop, and waits for the end of the run at work. Nothing is killed.
+"""Stops a pipeline: holds its schedules, asks a long run to stop, and waits for the end of the run at work.
 
-A long run ends after the batch at work. A drain ends when it has taken in what is there; it can't be asked to end sooner.
-Queued tasks, retries, and backfills that wait for open windows start when the pipeline is resumed.
+Nothing is killed.
 
-Who calls it: `onlyonce stop`. Errors: Retryable when the patience ends first, or Airflow does not answer; Refused when it has
-no such DAG. Not promised: that a driver is noticed whose session broke. It connects again at its next statement.
+A long run ends after the batch at work. A drain ends when it has taken in what is there; it can't be asked to end
+sooner. Queued tasks, retries, and backfills that wait for open windows start when the pipeline is resumed.
+
+Who calls it: `onlyonce stop`. Errors: Retryable when the patience ends first, or Airflow does not answer; Refused when
+it has no such DAG. Not promised: that a driver is noticed whose session broke. It connects again at its next statement.
 """
 
 from __future__ import annotations

@@ -2,14 +2,18 @@
 
 A version stays while
 
-- the log names it: a batch that is under way or is one of the last two of its life, or what wrote a window last whose records are still in `events`;
-- a driver has found the table to have it in the last two days, or since the oldest batch or backfill that is under way began: a query may have been
+- the log names it: a batch that is under way or is one of the last two of its life, or what wrote a window last whose
+  records are still in `events`;
+- a driver has found the table to have it in the last two days, or since the oldest batch or backfill that is under way
+  began: a query may have been
   started with it, and has no batch yet;
 - it is the last one, so that numbers go on.
 
-What may go is marked first, and goes an hour later if it is marked still: a driver that takes a copy meanwhile does not use what is marked.
+What may go is marked first, and goes an hour later if it is marked still: a driver that takes a copy meanwhile does not
+use what is marked.
 
-Who calls it: `onlyonce.operate.collect`. Errors: those of the store; Retryable while the database is away. Not promised: that a copy goes at once.
+Who calls it: `onlyonce.operate.collect`. Errors: those of the store; Retryable while the database is away. Not
+promised: that a copy goes at once.
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ def collect(database: Database) -> int:
     old = {folder: folder.old(since) for folder in found}
     # The log is asked last: what a driver has begun before the look at the files is named by then.
     named = run(database, _named) if any(old.values()) else set()
-    return sum(_let_go(folder.place, one, held=one not in old[folder] - named) for folder in found for one in folder.versions)
+    return sum(
+        _let_go(folder.place, one, held=one not in old[folder] - named) for folder in found for one in folder.versions
+    )
 
 
 class _Folder:

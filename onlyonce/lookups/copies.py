@@ -1,13 +1,16 @@
-"""The copies of a PostgreSQL table that lookups have seen: files in a folder for each table, for all pipelines that look it up. No Spark.
+"""The copies of a PostgreSQL table that lookups have seen: files in a folder for each table, for all pipelines that
+look it up.
 
-| file                          | says                                                                                  |
-|-------------------------------|---------------------------------------------------------------------------------------|
-| <number>-<content>.parquet    | a version: the content's hash tells it from others, the number is for people            |
-| <number>-<content>.taken      | by its age when a driver last found the table to have this content                     |
-| <number>-<content>.going      | a collection found that nobody can ask for it; from now on it is not used anew          |
+No Spark.
 
-Who calls it: `postgres_versions`, `collecting`. Errors: those of the store. Not promised: that a number means one content; two drivers at once may
-give the same one, so whoever names a version names both.
+| file | says |
+|---|---|
+| <number>-<content>.parquet | a version: the content's hash tells it from others, the number is for people |
+| <number>-<content>.taken | by its age when a driver last found the table to have this content |
+| <number>-<content>.going | a collection found that nobody can ask for it; from now on it is not used anew |
+
+Who calls it: `postgres_versions`, `collecting`. Errors: those of the store. Not promised: that a number means one
+content; two drivers at once may give the same one, so whoever names a version names both.
 """
 
 from __future__ import annotations
@@ -56,7 +59,10 @@ def look(place: Location, version: Named) -> Entry | None:
 
 
 def keep(place: Location, content: str, parquet: bytes) -> Named:
-    """The version that has this content, stored now if it is new, and noted as found now. One that is going is not used: it gets another number."""
+    """The version that has this content, stored now if it is new, and noted as found now.
+
+    One that is going is not used: it gets another number.
+    """
     found = list(there(place))
     going = {version for version, kind in found if kind == "going"}
     known = [version for version, kind in found if kind == "parquet"]

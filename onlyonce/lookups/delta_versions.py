@@ -1,7 +1,7 @@
 """A Delta table as a lookup: its newest version, and the table as of a version.
 
-Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that is not there, was made anew, or has lost a version. Not promised:
-that a version stays. VACUUM removes its files after a week, or whatever it is told.
+Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that is not there, was made anew, or has lost a
+version. Not promised: that a version stays. VACUUM removes its files after a week, or whatever it is told.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def newest(lookup: Lookup) -> Version:
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Delta refuses a version that was committed more than a week ago, also one that was the newest until a moment ago. Here the files of a version are looked for
-(`refuse_gone`), so its age says nothing."""
+"""Delta refuses a version that was committed more than a week ago, also one that was the newest until a moment ago.
+Here the files of a version are looked for (`refuse_gone`), so its age says nothing."""
 
 
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:

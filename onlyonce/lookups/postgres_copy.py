@@ -1,7 +1,9 @@
-"""One read of a PostgreSQL table for a lookup: by COPY, of one moment, in the order of its keys, as Parquet with a hash of what is in it.
+"""One read of a PostgreSQL table for a lookup: by COPY, of one moment, in the order of its keys, as Parquet with a hash
+of what is in it.
 
-Who calls it: `postgres_versions`. Errors: Refused for a table that is not there, may not be read, is too large, or has a column of a type that
-is not known here; Retryable while the database is away. Not promised: the order of rows whose keys are the same, which is refused later.
+Who calls it: `postgres_versions`. Errors: Refused for a table that is not there, may not be read, is too large, or has
+a column of a type that is not known here; Retryable while the database is away. Not promised: the order of rows whose
+keys are the same, which is refused later.
 """
 
 from __future__ import annotations
@@ -34,11 +36,22 @@ ROW_BYTES = 16 * 2**20
 """Arrow reads text in blocks of this size, and a row must fit in one."""
 
 TYPES = {
-    "boolean": pa.bool_(), "smallint": pa.int16(), "integer": pa.int32(), "bigint": pa.int64(), "real": pa.float32(),
-    "double precision": pa.float64(), "text": pa.string(), "character varying": pa.string(), "character": pa.string(), "uuid": pa.string(),
-    "json": pa.string(), "jsonb": pa.string(), "date": pa.date32(), "timestamp with time zone": pa.timestamp("us", "UTC"),
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "text": pa.string(),
+    "character varying": pa.string(),
+    "character": pa.string(),
+    "uuid": pa.string(),
+    "json": pa.string(),
+    "jsonb": pa.string(),
+    "date": pa.date32(),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
     "timestamp without time zone": pa.timestamp("us"),
-}  # fmt: skip
+}
 NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 WIDEST = 38
 """Digits of a decimal in Spark."""
@@ -48,14 +61,20 @@ MAY_NOT = "42501"
 
 @dataclass(frozen=True)
 class Copy:
-    """A table of one moment. `content` is a hash of its columns, types and rows, whatever the order in which PostgreSQL keeps them."""
+    """A table of one moment.
+
+    `content` is a hash of its columns, types and rows, whatever the order in which PostgreSQL keeps them.
+    """
 
     content: str
     parquet: pa.Buffer
 
 
 class _Spool:
-    """What COPY writes to: a file that goes with the process, and a hash. Raises Refused where the table is too large."""
+    """What COPY writes to: a file that goes with the process, and a hash.
+
+    Raises Refused where the table is too large.
+    """
 
     def __init__(self, lookup: Lookup, file: Any) -> None:
         self._lookup, self._file, self.bytes, self._hash = lookup, file, 0, hashlib.sha256()
@@ -66,8 +85,10 @@ class _Spool:
         if self.bytes > MOST_BYTES:
             raise _refused(
                 self._lookup,
-                f"{_name(self._lookup)} is larger than {MOST_BYTES:,} bytes of text, the most that a PostgreSQL lookup may have",
-                "look up a view with the columns and rows that the function needs; or copy the table into a Delta table: table=Delta(path=…)",
+                f"{_name(self._lookup)} is larger than {MOST_BYTES:,} bytes of text, the most that a PostgreSQL "
+                "lookup may have",
+                "look up a view with the columns and rows that the function needs; or copy the table into a Delta "
+                "table: table=Delta(path=…)",
             )
         self._hash.update(part)
         return self._file.write(part)  # type: ignore[no-any-return]
@@ -91,7 +112,9 @@ def read(lookup: Lookup) -> Copy:
     except (DBAPIError, psycopg2.Error) as error:
         if getattr(getattr(error, "orig", error), "pgcode", None) == MAY_NOT:
             raise _refused(
-                lookup, f"the role of the connection may not read {_name(lookup)}", "GRANT SELECT on it, and USAGE on its schema, to that role"
+                lookup,
+                f"the role of the connection may not read {_name(lookup)}",
+                "GRANT SELECT on it, and USAGE on its schema, to that role",
             ) from error
         raise
 
@@ -110,7 +133,11 @@ def _columns(connection: Connection, lookup: Lookup) -> pa.Schema:
     schema, table = table_of(lookup).table.split(".")
     found = ask(connection, "lookups", "columns", schema=schema, table=table)
     if not found:
-        raise _refused(lookup, f"there is no table {_name(lookup)} with columns", "make the table first, or correct its name or the connection")
+        raise _refused(
+            lookup,
+            f"there is no table {_name(lookup)} with columns",
+            "make the table first, or correct its name or the connection",
+        )
     return pa.schema([(row.name, _type(lookup, row)) for row in found])
 
 
@@ -154,7 +181,8 @@ def _parquet(lookup: Lookup, file: Any, schema: pa.Schema) -> pa.Buffer:
             raise _refused(
                 lookup,
                 f"a value of {_name(lookup)} is none that Spark has: {str(error)[:200]}",
-                "NaN of a numeric, an infinite time, one before the year 1, or a row of more than 16 MiB: look up a view that leaves it out",
+                "NaN of a numeric, an infinite time, one before the year 1, or a row of more than 16 MiB: look up "
+                "a view that leaves it out",
             ) from error
     return into.getvalue()
 
@@ -163,10 +191,17 @@ def _parts(file: Any, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     if not file.peek(1):  # Arrow takes a file without a line for an error
         return []
     convert = csv.ConvertOptions(
-        column_types=schema, null_values=[""], true_values=["t"], false_values=["f"], strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=schema,
+        null_values=[""],
+        true_values=["t"],
+        false_values=["f"],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
     parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-    parts: Iterable[pa.RecordBatch] = csv.open_csv(file, csv.ReadOptions(column_names=schema.names, block_size=ROW_BYTES), parse, convert)
+    parts: Iterable[pa.RecordBatch] = csv.open_csv(
+        file, csv.ReadOptions(column_names=schema.names, block_size=ROW_BYTES), parse, convert
+    )
     return parts
 
 

@@ -1,7 +1,9 @@
-"""A PostgreSQL table as a lookup. It keeps no earlier versions, so the platform does: each copy with other content is a version (`copies`).
+"""A PostgreSQL table as a lookup.
 
-Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that can't be read, and for a copy that is gone; Retryable while its
-database is away. Not promised: that a copy is newer than `Lookup.refresh` says.
+It keeps no earlier versions, so the platform does: each copy with other content is a version (`copies`).
+
+Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that can't be read, and for a copy that is gone;
+Retryable while its database is away. Not promised: that a copy is newer than `Lookup.refresh` says.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def file(lookup: Lookup, version: Version) -> Location:
 
 
 def newest(lookup: Lookup) -> Version:
-    """The version that the table has now; or that it had when this process took a copy, if that is no longer ago than `refresh`."""
+    """The version that the table has now; or that it had when this process took a copy, if that is no longer ago than
+    `refresh`."""
     key = (postgres_copy.url_of(lookup), str(folder(lookup)), *lookup.keys)
     refresh = REFRESH if lookup.refresh is None else lookup.refresh
     with _turn:  # outputs that run beside each other take one copy

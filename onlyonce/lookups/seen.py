@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Version = dict[str, Any]
-"""What a batch row says of one table: of Delta `version`, its number, and `table`, the id that the table was made with; of PostgreSQL
-`version`, the number of a copy, and `table`, the hash of what is in it."""
+"""What a batch row says of one table: of Delta `version`, its number, and `table`, the id that the table was made with;
+of PostgreSQL `version`, the number of a copy, and `table`, the hash of what is in it."""
 Versions = dict[str, Version]
 """The same by the lookup's name."""
 

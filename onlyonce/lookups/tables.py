@@ -68,9 +68,11 @@ def check_keys(lookups: Lookups, seen: Seen) -> None:
         if twice:
             values = ", ".join(f"{key}={str(twice[0][key])[:100]}" for key in lookup.keys)
             raise Refused(
-                f"{declared_at(lookup)}lookup {name}: {twice[0].oo_rows} rows have the keys {values} in version {seen.versions[name]['version']}",
+                f"{declared_at(lookup)}lookup {name}: {twice[0].oo_rows} rows have the keys {values} in version "
+                f"{seen.versions[name]['version']}",
                 data="nothing was read or written: a join by them would give a record twice",
-                hint="leave one row for each key in the table and run again; or name more keys, if those don't identify a row",
+                hint="leave one row for each key in the table and run again; or name more keys, if those don't "
+                "identify a row",
             )
 
 

@@ -17,15 +17,16 @@ BY_POSITION = "by_position"
 """The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 
 FIRST_READING = "first_reading"
-"""In a position within an output's first reading of what was compacted: the version of `events` with which that reading ends."""
+"""In a position within an output's first reading of what was compacted: the version of `events` with which that reading
+ends."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a driver means to do in a batch, before it asks the log.
 
-    `settings` are the Spark settings that cut data; `facts` what was true of the source when the batch
-    began (files that could not be read). Both are taken from the log on a replay. `lookups` are the versions of the tables that the
+    `settings` are the Spark settings that cut data; `facts` what was true of the source when the batch began (files
+    that could not be read). Both are taken from the log on a replay. `lookups` are the versions of the tables that the
     functions get: the driver has asked the log for them before (`outputs.seeing`), so a replay means the same.
     """
 
@@ -110,13 +111,18 @@ def check_replay(there: Plan, meant: Plan) -> None:
 
 
 def check_lookups(there: Plan, meant: Plan) -> None:
-    """Raise InvariantBroken where a replay would see another version of a lookup than the log says. Under another declaration the batch is refused, or begins anew."""
+    """Raise InvariantBroken where a replay would see another version of a lookup than the log says.
+
+    Under another declaration the batch is refused, or begins anew.
+    """
     for name in there.lookups:
         if there.declaration_hash == meant.declaration_hash and there.lookups[name] != meant.lookups.get(name):
             raise InvariantBroken(
-                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, and its replay would see {meant.lookups.get(name)}",
+                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, "
+                f"and its replay would see {meant.lookups.get(name)}",
                 data="nothing was written",
-                hint="run the same command again; if it happens again, this is a mistake of the platform: tell its authors",
+                hint="run the same command again; if it happens again, this is a mistake of the platform: tell "
+                "its authors",
             )
 
 
@@ -130,10 +136,12 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
     if units == 0:
         return True
     raise Refused(
-        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed under declaration {there.declaration_hash}, "
+        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed under declaration "
+        f"{there.declaration_hash}, "
         f"but the declaration now is {meant.declaration_hash}",
         data="the committed units stay; the batch is not finished",
-        hint=f"run once with the declaration {there.declaration_hash} as it was (onlyonce.declarations has the source of its functions), so that the "
+        hint=f"run once with the declaration {there.declaration_hash} as it was (onlyonce.declarations has the "
+        "source of its functions), so that the "
         "batch ends; then change it",
     )
 
@@ -175,7 +183,10 @@ def check_receive(unique: str, outcome: Outcome) -> None:
 
 
 def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
-    """Conservation of an output: kept = in time + late + rejected, in (record, window) pairs. Raises InvariantBroken."""
+    """Conservation of an output: kept = in time + late + rejected, in (record, window) pairs.
+
+    Raises InvariantBroken.
+    """
     if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0) + (outcome.rejected or 0):
         return
     rejected = "" if outcome.rejected is None else f", {outcome.rejected} rejected"
@@ -201,14 +212,16 @@ def read_upto(offset: dict[str, Any] | None) -> int:
 def closes_between(plan: Plan, earlier: Plan | None, closed_by: int) -> tuple[int, int]:
     """Return two versions of `events`: a batch's stream closes the windows between their frontiers.
 
-    Spark closes windows by what the batches before have read. `closed_by` is the version by which an earlier life has closed; -1 for none.
+    Spark closes windows by what the batches before have read. `closed_by` is the version by which an earlier life has
+    closed; -1 for none.
     """
     opened = closed_by if earlier is None else max(read_upto(earlier.source_from), closed_by)
     return opened, read_upto(plan.source_from)
 
 
 def first_reading(offset: dict[str, Any] | None) -> int | None:
-    """The version of `events` with which an output's first reading of what was compacted ends, where a position of it is within that; else None."""
+    """The version of `events` with which an output's first reading of what was compacted ends, where a position of it
+    is within that; else None."""
     found = (offset or {}).get(FIRST_READING)
     return None if found is None else int(found)
 

@@ -8,8 +8,8 @@
 | Refused            | the caller: the request is wrong, see the hint | 64        |
 | InvariantBroken    | a person: stop, look at the data named         | 70        |
 
-`FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not know. It is a
-Retryable, since it is safe to run the command again.
+`FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
+know. It is a Retryable, since it is safe to run the command again.
 """
 
 from __future__ import annotations

@@ -35,7 +35,13 @@ class Frontier:
     def content(self) -> str:
         """The frontier as the note of a commit has it, under the names of the column `oo_frontier`."""
         return json.dumps(
-            {"tide": self.tide, "ended": self.ended, "silent_tide": self.silent_tide, "silent_clock": self.silent_clock}, sort_keys=True
+            {
+                "tide": self.tide,
+                "ended": self.ended,
+                "silent_tide": self.silent_tide,
+                "silent_clock": self.silent_clock,
+            },
+            sort_keys=True,
         )
 
     def after_batch(self, largest: Micros | None) -> Frontier:
@@ -54,11 +60,11 @@ class Frontier:
 def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros | None:
     """Up to where the windows of an output are closed; None while nothing is.
 
-    The largest of: the tide less the lateness; the end of the last window with data when the input
-    ended; the same at a close by silence, but never past that close's clock bound. Whole milliseconds,
-    since Spark's watermark has no more: an end is rounded up, so that the window that it ends (a session
-    may end at any microsecond) does close; a bound is rounded down. A join's windows wait for their reach as well, but for
-    the end of the input: then it is closed whole, and the reach behind it. Windows that are made of others wait for these.
+    The largest of: the tide less the lateness; the end of the last window with data when the input ended; the same at a
+    close by silence, but never past that close's clock bound. Whole milliseconds, since Spark's watermark has no more:
+    an end is rounded up, so that the window that it ends (a session may end at any microsecond) does close; a bound is
+    rounded down. A join's windows wait for their reach as well, but for the end of the input: then it is closed whole,
+    and the reach behind it. Windows that are made of others wait for these.
     """
     behind = waits(window)
     bounds: list[Micros] = []
@@ -72,17 +78,24 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
-    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with their reach. One that is left out
-    of a window is late for those that are made of it."""
-    if isinstance(window, Chained) and any(late for found, late in late_through(frontier, window, lateness, time) if found[1] == end):
+    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with
+    their reach.
+
+    One that is left out of a window is late for those that are made of it."""
+    if isinstance(window, Chained) and any(
+        late for found, late in late_through(frontier, window, lateness, time) if found[1] == end
+    ):
         return True
     closed = closed_until(frontier, window, lateness)
     compared = time - reach(window) if isinstance(window, Joined) else time if isinstance(window, Session) else end
     return closed is not None and compared <= closed
 
 
-def late_through(frontier: Frontier, window: Chained, lateness: Micros, time: Micros) -> list[tuple[tuple[Micros, Micros], bool]]:
-    """The windows that a record at `time` comes to through those before them, each with whether it is late: there, or, where that leaves it out, before."""
+def late_through(
+    frontier: Frontier, window: Chained, lateness: Micros, time: Micros
+) -> list[tuple[tuple[Micros, Micros], bool]]:
+    """The windows that a record at `time` comes to through those before them, each with whether it is late: there, or,
+    where that leaves it out, before."""
     closed = closed_until(frontier, window, lateness)
     before = micros(window.waits_before)
     return [

@@ -1,5 +1,7 @@
-"""Tells an error of a user's function in three lines: where it is, which column is missing and which one has a similar name, and what
-to do. Pure.
+"""Tells an error of a user's function in three lines: where it is, which column is missing and which one has a similar
+name, and what to do.
+
+Pure.
 
 Who calls it: `outputs.results`, which calls the function, and `session.failures`, which reads Spark's errors.
 """
@@ -25,7 +27,10 @@ MEND = "mend the function; a retry gives the same error"
 
 
 def of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
-    """The refusal of a function that fails as it builds its plan. `columns` are those that it gets, `at` is where it begins."""
+    """The refusal of a function that fails as it builds its plan.
+
+    `columns` are those that it gets, `at` is where it begins.
+    """
     place, text = origin.in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
     data = "nothing of it was written; what it owes stays in `events`"
@@ -57,7 +62,8 @@ def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]
 
 
 def of_rows(text: str) -> FunctionFails | None:
-    """The error of an expression on the values of a row (a cast, a division), where Spark's text says whose line it is."""
+    """The error of an expression on the values of a row (a cast, a division), where Spark's text says whose line it
+    is."""
     place = origin.in_text(text) if "== DataFrame ==" in text and _OF_DATA.search(text) else None
     if place is None:
         return None

@@ -1,7 +1,8 @@
 """The one of many that fails by itself, found by halves. Pure.
 
-Who calls it: `onlyonce.receive.poison`, for a record at which receive fails; `onlyonce.outputs.function.culprit`, for one at which a user's function fails.
-Not promised: that one is found where others fail only together; then the halves may lead away from it.
+Who calls it: `onlyonce.receive.poison`, for a record at which receive fails; `onlyonce.outputs.function.culprit`, for
+one at which a user's function fails. Not promised: that one is found where others fail only together; then the halves
+may lead away from it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable
 def alone(count: int, fails: Callable[[int, int], bool], goes_on: Callable[[], bool] = lambda: True) -> int | None:
     """The first of `count` that fails by itself. None where none does, or once `goes_on` says no.
 
-    `fails(first, stop)` tries [first, stop). In all it is given `count` to try at most, and the one that is found once more.
+    `fails(first, stop)` tries [first, stop). In all it is given `count` to try at most, and the one that is found once
+    more.
     """
     first, stop = 0, count
     while stop - first > 1:

@@ -23,7 +23,8 @@ class Place(NamedTuple):
 
 
 def cause_of(error: BaseException) -> str:
-    """What tells one cause from another: the error's kind and its first lines, without the numbers of tasks, lines and attempts."""
+    """What tells one cause from another: the error's kind and its first lines, without the numbers of tasks, lines and
+    attempts."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return _NUMBERS.sub("#", f"{type(error).__name__}: {' | '.join(lines[:3])}")[:500]
 

@@ -1,4 +1,7 @@
-"""The report that a command gives at its end. Its figures are read from the log afterwards, never from the run's own counters."""
+"""The report that a command gives at its end.
+
+Its figures are read from the log afterwards, never from the run's own counters.
+"""
 
 from __future__ import annotations
 

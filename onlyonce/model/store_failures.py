@@ -1,4 +1,7 @@
-"""What an object store says where it does not do what it was asked, by whatever client: obstore, delta-rs, Arrow or Hadoop. Pure.
+"""What an object store says where it does not do what it was asked, by whatever client: obstore, delta-rs, Arrow or
+Hadoop.
+
+Pure.
 
 Who calls it: `onlyonce.storage.stores`, and `onlyonce.session.failures` for what Spark hands on as text. No errors.
 """
@@ -11,11 +14,32 @@ from onlyonce.model.errors import OnlyonceError, Refused, Retryable
 
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 NO_OBJECT = ("NoSuchKey", "BlobNotFound")
-SHUT_OUT = (*NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+SHUT_OUT = (
+    *NO_BUCKET,
+    "XAdminUserNotFound",
+    "InvalidAccessKeyId",
+    "AccessDenied",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+)
 """Codes of a store for a bucket or a key that it does not know, or no more, whatever status it gives them."""
-AWAY = ("SlowDown", "ServiceUnavailable", "InternalError", "Unable to execute HTTP request", "Acquire operation took longer than")
+AWAY = (
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "Unable to execute HTTP request",
+    "Acquire operation took longer than",
+)
 """Of one that is busy or away, after all that its client has tried."""
-_CLIENTS = ("software.amazon.awssdk", "<Code>", "Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "AWS Error")
+_CLIENTS = (
+    "software.amazon.awssdk",
+    "<Code>",
+    "Generic S3 error",
+    "Generic GCS error",
+    "Generic MicrosoftAzure error",
+    "AWS Error",
+)
 _CODE = re.compile(rf"\b({'|'.join(SHUT_OUT)})(?:Exception)?\b")
 _PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
 
@@ -31,7 +55,8 @@ def refused(where: str, code: str | None) -> Refused:
     return Refused(
         f"{where} does not let us in" + (f": {code}" if code else ""),
         data="nothing was written that is not whole",
-        hint="look at the credentials, by the standard variables or the role of this machine, and at what they may do with the bucket: "
+        hint="look at the credentials, by the standard variables or the role of this machine, and at what they "
+        "may do with the bucket: "
         "list, get, put and delete",
     )
 
@@ -41,7 +66,8 @@ def away(where: str, said: str) -> Retryable:
     return Retryable(
         f"{where} does not answer as a store does: {said[:200]}",
         data="nothing was written that is not whole",
-        hint="run the same command again; if it stays so, look at what leads there (of S3 AWS_ENDPOINT_URL and AWS_REGION)",
+        hint="run the same command again; if it stays so, look at what leads there (of S3 AWS_ENDPOINT_URL and "
+        "AWS_REGION)",
     )
 
 

@@ -1,8 +1,10 @@
-"""The unit: the rows that are committed together. Its identity, its content, and what to do when it is already there. Pure.
+"""The unit: the rows that are committed together.
 
-The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0` is
-lineage, batch, sink and partition. An attempt that finds its unit in the log compares the content that it meant to write with
-the content that is there (`compare`), because a replay may not have the same data.
+Its identity, its content, and what to do when it is already there. Pure.
+
+The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0`
+is lineage, batch, sink and partition. An attempt that finds its unit in the log compares the content that it meant to
+write with the content that is there (`compare`), because a replay may not have the same data.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ FLOAT_TOLERANCE = 1e-9
 EVENTS = "events"
 """The sink of receive's units."""
 RECEIVED = (
-    "the source gave other records than before, such as a file that was changed in place. Put the input back to what it was and run again; "
+    "the source gave other records than before, such as a file that was changed in place. Put the input back to "
+    "what it was and run again; "
     "or start a new life, which reads the batch as it is now: onlyonce lineage new"
 )
 COMPUTED = (
@@ -42,7 +45,8 @@ class UnitId:
 
 @dataclass(frozen=True)
 class FloatSum:
-    """The sum of the finite floats of a column, the sum of their absolute values, and how many are NaN, infinity and minus infinity."""
+    """The sum of the finite floats of a column, the sum of their absolute values, and how many are NaN, infinity and
+    minus infinity."""
 
     total: float = 0.0
     size: float = 0.0
@@ -51,7 +55,8 @@ class FloatSum:
     low: int = 0
 
     def same_as(self, other: FloatSum) -> bool:
-        """Return whether both are sums of the same floats: each float may differ by FLOAT_TOLERANCE of itself, so a sum may by as much of the absolute values.
+        """Return whether both are sums of the same floats: each float may differ by FLOAT_TOLERANCE of itself, so a sum
+        may by as much of the absolute values.
 
         The sum of a ledger is about 0, and only its rounding is left of it: it says nothing of what a difference means.
         """
@@ -66,8 +71,8 @@ class FloatSum:
 class Content:
     """What a unit holds, free of order: how many rows, a hash over the exact columns, sums of the floats.
 
-    Floats are apart because a sum of doubles differs in its last digits with the order of its terms;
-    they are compared with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
+    Floats are apart because a sum of doubles differs in its last digits with the order of its terms; they are compared
+    with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
     """
 
     rows: int

@@ -112,10 +112,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Joined(Fixed):
-    """The fixed windows of joined rows: each row is in that of its left record, or of its right one where it has no left.
+    """The fixed windows of joined rows: each row is in that of its left record, or of its right one where it has no
+    left.
 
-    A window is closed when no record in time can join one of its rows any more: `reach` after its end. So a record is late iff its event time
-    is at or before what is closed and the reach behind it.
+    A window is closed when no record in time can join one of its rows any more: `reach` after its end. So a record is
+    late iff its event time is at or before what is closed and the reach behind it.
 
     within  the bound of the join
     """
@@ -129,13 +130,15 @@ class Joined(Fixed):
 
     @property
     def reach(self) -> Micros:
-        """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound ends."""
+        """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound
+        ends."""
         return micros(self.within) + 2_000
 
 
 @dataclass(frozen=True)
 class Timed(Joined):
-    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them its timers are set.
+    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them
+    its timers are set.
 
     They close, and records are late, as those of a join: by the record's own time.
     """
@@ -211,12 +214,14 @@ Window = Fixed | Sliding | Session
 
 
 def reach(window: Window | None) -> Micros:
-    """How far from a window records may belong to its rows: of joins, and of windows that are made of others; 0 of other windows."""
+    """How far from a window records may belong to its rows: of joins, and of windows that are made of others; 0 of
+    other windows."""
     return window.reach if isinstance(window, Fixed) else 0
 
 
 def waits(window: Window) -> Micros:
-    """What a window waits beside the lateness of its output: a join for its reach, one that is made of others for these."""
+    """What a window waits beside the lateness of its output: a join for its reach, one that is made of others for
+    these."""
     return window.waits if isinstance(window, Fixed) else 0
 
 
@@ -235,11 +240,15 @@ def first_start(window: Window, time: Micros) -> Micros:
 
 
 def longest(window: Fixed | Sliding) -> Micros:
-    """No window is longer. A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more."""
+    """No window is longer.
+
+    A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more.
+    """
     zoned = isinstance(window, Fixed) and not window.in_utc
     return micros(window.size) + (2 * micros(DAY) if zoned else 0)
 
 
 def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
-    """Whether a window ends later than `after` and not later than `upto`: each instant is in a window, the first of which ends next."""
+    """Whether a window ends later than `after` and not later than `upto`: each instant is in a window, the first of
+    which ends next."""
     return window.assign(after)[0][1] <= upto

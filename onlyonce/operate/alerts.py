@@ -1,10 +1,14 @@
-"""Entry point: raise alerts, each cause once until it clears. No Spark. `onlyonce alerts` and the DAG `onlyonce_audit` run it.
+"""Entry point: raise alerts, each cause once until it clears.
 
-The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the URL of a webhook,
-which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only kept and shown.
+No Spark. `onlyonce alerts` and the DAG `onlyonce_audit` run it.
 
-Errors: Refused if the hook is not valid; Retryable if it fails for a cause: then all other causes were told, and the next run tells this one again.
-Not promised: that a cause is told only once. A kill between the hook and its note in the log has it told twice.
+The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the
+URL of a webhook, which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only
+kept and shown.
+
+Errors: Refused if the hook is not valid; Retryable if it fails for a cause: then all other causes were told, and the
+next run tells this one again. Not promised: that a cause is told only once. A kill between the hook and its note in the
+log has it told twice.
 """
 
 from __future__ import annotations
@@ -76,7 +80,11 @@ def hook(asked: str | None) -> Hook | None:
 
 def _post(url: str, message: dict[str, str]) -> None:
     try:
-        with deadline.hold(httpx.Client()) as client, deadline.within(PATIENCE_SECONDS), client.stream("POST", url, json=message) as got:
+        with (
+            deadline.hold(httpx.Client()) as client,
+            deadline.within(PATIENCE_SECONDS),
+            client.stream("POST", url, json=message) as got,
+        ):
             got.raise_for_status()  # nothing of the answer's body is read
     except httpx.HTTPStatusError as error:
         # Not its own text: a webhook's URL is a secret.

@@ -1,11 +1,15 @@
-"""Moves input files that nobody will read again from the inbox to an archive, a folder or a prefix of a store. Off unless one is named.
+"""Moves input files that nobody will read again from the inbox to an archive, a folder or a prefix of a store.
 
-A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
-instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the inbox has never run.
-Files that grow are never moved. A file that was replaced under its name stays, so that the next run refuses it.
+Off unless one is named.
 
-A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and then loses the first.
-After a kill between the two, the next collection finds both and goes on. It overwrites nothing. To a store it is put if no object of its name is there, and then leaves the inbox.
+A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for
+each instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the
+inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so that the next
+run refuses it.
+
+A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and then
+loses the first. After a kill between the two, the next collection finds both and goes on. It overwrites nothing. To a
+store it is put if no object of its name is there, and then leaves the inbox.
 
 Who calls it: `onlyonce.operate.collect`. Errors: none of its own; files that can't be moved are named in the warnings.
 Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has its way below
@@ -75,8 +79,14 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
     if any(other.sources and inbox in inputs.folders(other) for other in declared.values()):
         return []
     there = {str(path): path for path in folders.files(inbox, recursive=folders.is_recursive(pipeline))}
-    with_inbox = {name: other for name, other in declared.items() if not other.sources and not isinstance(other.source, Kafka | DeltaSource)}
-    sharing = sorted(name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox)
+    with_inbox = {
+        name: other
+        for name, other in declared.items()
+        if not other.sources and not isinstance(other.source, Kafka | DeltaSource)
+    }
+    sharing = sorted(
+        name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox
+    )
     if any(isinstance(declared[name].source, Growing) for name in sharing):
         return []  # whoever appends to a file would go on in the archive
     runs = collector.runs(connection, sharing)
@@ -131,7 +141,10 @@ def _move(move: Move) -> str | None:
 
 
 def _uploaded(move: Move) -> bool:
-    """Whether the store has its content now; all of it is in memory meanwhile. An object of another content is never overwritten."""
+    """Whether the store has its content now; all of it is in memory meanwhile.
+
+    An object of another content is never overwritten.
+    """
     done = stores.of(move.target).put_new(move.target, move.source.read_bytes())
     passing("archive-after-second-name")
     return done and _mark(move.source) == move.mark

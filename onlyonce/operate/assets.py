@@ -1,7 +1,8 @@
 """Tells what a run has committed to each output's table: batch, rows, Delta version. Read from the log afterwards.
 
-Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable while the log is away. Not
-promised: that an event comes only once. A task that runs again repeats the events of its run; `batch` tells which batch an event is for.
+Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable
+while the log is away. Not promised: that an event comes only once. A task that runs again repeats the events of its
+run; `batch` tells which batch an event is for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ RECENT = 100
 
 
 def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
-    """One entry for each output that the run has written rows of; JSON values only. Bounded runs have targets of their own."""
+    """One entry for each output that the run has written rows of; JSON values only.
+
+    Bounded runs have targets of their own.
+    """
     database = Database(settings.database_url(), "onlyonce-assets")
     found = run(database, lambda conn: views.rows(conn, "run_outputs", run_id=run_id, pipeline=pipeline))
     declared = declarations.load().get(pipeline)
@@ -34,9 +38,13 @@ def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
 def _told(declared: Pipeline | None, row: dict[str, Any], run_id: str) -> dict[str, Any]:
     path = _table(declared, row["output"])
     return {
-        "output": row["output"], "run_id": run_id, "batch": row["batch"], "batches": row["batches"], "rows": row["rows"],
+        "output": row["output"],
+        "run_id": run_id,
+        "batch": row["batch"],
+        "batches": row["batches"],
+        "rows": row["rows"],
         "delta_version": _version(path, row["batch"]) if path else None,
-    }  # fmt: skip
+    }
 
 
 def _table(declared: Pipeline | None, name: str) -> Location | None:

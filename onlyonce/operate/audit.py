@@ -1,11 +1,12 @@
 """Entry point: check the commit log against itself. No Spark. The DAG `onlyonce_audit` and `onlyonce audit` run it.
 
-It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each
-output read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has
-kept? Has each committed file its final name? A batch that is being worked on is not ended either, so the second and third
+It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each output
+read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has kept? Has
+each committed file its final name? A batch that is being worked on is not ended either, so the second and third
 question count only for a pipeline that has given no sign of life for a while (`--grace`).
 
-With `--data` the tables are counted too (`onlyonce.operate.audit_data`). That is slower, since it reads a few columns of every row.
+With `--data` the tables are counted too (`onlyonce.operate.audit_data`). That is slower, since it reads a few columns
+of every row.
 
 Not promised: without `--data`, that the tables hold what the log says. Within the grace time a
 killed run looks like one that works. The records of an output's later lives are not added up, since
@@ -61,8 +62,13 @@ def main(argv: list[str]) -> Report:
     return report
 
 
-def examine(grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
-    """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`; `watch` is told how far it is."""
+def examine(
+    grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None
+) -> Report:
+    """The report, with each finding among its warnings.
+
+    Called by `main` and by `onlyonce audit`; `watch` is told how far it is.
+    """
     database = Database(settings.database_url())
     seen, summary, near = run(
         database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
@@ -112,7 +118,8 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
     for output in seen.outputs_and_receive:
         if output["batches_behind"] and output["instance"] in at_rest and _is_owed(output, declared):
             yield (
-                f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive batches "
+                f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive "
+                "batches "
                 f"({output['records_behind']} records) that are committed: onlyonce.batches"
             )
         yield from _pairs(output, declared)
@@ -148,7 +155,11 @@ def broken(report: Report) -> InvariantBroken:
 
 
 def _not_conserved(row: Row) -> str:
-    names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late", "rejected")
+    names = (
+        ("in", "kept", "duplicate", "invalid", "remnant")
+        if row["stage"] == "receive"
+        else ("in_time", "late", "rejected")
+    )
     counts = ", ".join(f"{name} {row[name]}" for name in names)
     return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
 
@@ -174,7 +185,10 @@ def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
 
 
 def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
-    """A declared output without a lineage has read nothing. Bounded runs that ended owe nothing to a newer declaration."""
+    """A declared output without a lineage has read nothing.
+
+    Bounded runs that ended owe nothing to a newer declaration.
+    """
     pipeline = declared.get(instance["pipeline"])
     if pipeline is None or instance["closed"] or not instance["received"]:
         return

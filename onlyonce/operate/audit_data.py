@@ -1,4 +1,6 @@
-"""The audit of the data itself: compares what the tables hold with what the log says. Without a JVM. `onlyonce audit --data`.
+"""The audit of the data itself: compares what the tables hold with what the log says.
+
+Without a JVM. `onlyonce audit --data`.
 
 | compared                          | with                                                    |
 |-----------------------------------|---------------------------------------------------------|
@@ -8,12 +10,12 @@
 | files with final names, by size; the last ones by checksum | what their units have recorded |
 | ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
 
-Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and windows, and not of
-rows. A difference counts only if a second look finds it too, since the stream goes on meanwhile.
+Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and
+windows, and not of rows. A difference counts only if a second look finds it too, since the stream goes on meanwhile.
 
-Who calls it: `onlyonce.operate.audit`. Errors: Retryable while a database is away. Not promised: tables for which the log does not say how many
-rows they must have (an increment, an upsert without its window, a changed target, unfinished work), and rows that were sent outside. The
-report names them.
+Who calls it: `onlyonce.operate.audit`. Errors: Retryable while a database is away. Not promised: tables for which the
+log does not say how many rows they must have (an increment, an upsert without its window, a changed target, unfinished
+work), and rows that were sent outside. The report names them.
 """
 
 from __future__ import annotations
@@ -104,7 +106,10 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
             found, meant = there.pop(key, 0), (batch[fate] or 0) - gone
             if batch["state"] == "committed" and found not in (meant, meant - going):
                 less = f", {gone} of them removed" if gone else ""
-                yield f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` has {found} ({events})"
+                yield (
+                    f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` "
+                    f"has {found} ({events})"
+                )
     for (lineage, number, fate), count in sorted(there.items()):
         yield f"{lineage}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
 
@@ -115,7 +120,10 @@ def _removed(database: Database, instance: str) -> Iterator[str]:
     rows = sum(removed for removed, _ in counts.values())
     if kept is not None or rows:
         old = f", all from before {retaining.said(kept)} among them" if kept is not None else ""
-        yield f"{instance}: {rows} rows of `events` are removed{old}; the log has their numbers by batch (onlyonce.removals)"
+        yield (
+            f"{instance}: {rows} rows of `events` are removed{old}; the log has their numbers by batch "
+            "(onlyonce.removals)"
+        )
 
 
 def _output(
@@ -148,7 +156,10 @@ def _output(
     for window in sorted(meant.keys() | there.keys(), key=str):
         if meant[window] != there[window]:
             of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
-            yield f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has {there[window]} ({place})"
+            yield (
+                f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has "
+                f"{there[window]} ({place})"
+            )
 
 
 def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
@@ -224,7 +235,8 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
 
 
 def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
-    """How many of the first rows have an id that their columns don't give; 0 where only Spark knows the text of a column."""
+    """How many of the first rows have an id that their columns don't give; 0 where only Spark knows the text of a
+    column."""
     columns = list(pipeline.record_id)
     if not set(columns) <= set(rows.schema.names):
         return 0

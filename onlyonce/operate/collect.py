@@ -1,14 +1,16 @@
-"""Entry point: remove ids that are older than the dedup horizon, and other data that was kept long enough. No Spark. The DAG `onlyonce_collect`
-and `onlyonce collect` run it.
+"""Entry point: remove ids that are older than the dedup horizon, and other data that was kept long enough.
 
-For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock), drops the
-buckets below it, merges the small chunks of the others, and makes filters over several buckets. Then it removes what was kept long enough, archives input if
-that is asked for, and sweeps temporary files of sharded sinks (jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside
-itself, and may be killed at any point and run again.
+No Spark. The DAG `onlyonce_collect` and `onlyonce collect` run it.
 
-Errors: Refused for a pipeline that is not declared, Retryable while the database is away, InvariantBroken for a catalog with other ids than were
-written, when all else is done. Not promised: that
-every bucket is dropped at once. While somebody reads the catalog for long they stay, with a warning, until the next time.
+For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock),
+drops the buckets below it, merges the small chunks of the others, and makes filters over several buckets. Then it
+removes what was kept long enough, archives input if that is asked for, and sweeps temporary files of sharded sinks
+(jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside itself, and may be killed at any point and run
+again.
+
+Errors: Refused for a pipeline that is not declared, Retryable while the database is away, InvariantBroken for a catalog
+with other ids than were written, when all else is done. Not promised: that every bucket is dropped at once. While
+somebody reads the catalog for long they stay, with a warning, until the next time.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def main(argv: list[str]) -> Report:
 def _collected(
     database: Database, declared: Mapping[str, Pipeline], chosen: list[tuple[str, str]], warnings: list[str]
 ) -> tuple[list[dict[str, Any]], list[InvariantBroken]]:
-    """The rows of the report, and what must not be in a catalog: it ends the run when all the rest is done, for others need not wait for a person."""
+    """The rows of the report, and what must not be in a catalog: it ends the run when all the rest is done, for others
+    need not wait for a person."""
     rows, broken = [], []
     for instance, pipeline in chosen:
         if pipeline in declared:
@@ -151,7 +154,8 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
 
 
 def _range_filters(database: Database, instance: str) -> int:
-    """How many filters over several buckets were made, each in a transaction of its own; those of dropped buckets go."""
+    """How many filters over several buckets were made, each in a transaction of its own; those of dropped buckets
+    go."""
     run(database, lambda conn: range_filters.remove_below(conn, instance))
     made = ids = 0
     for block in run(database, lambda conn: range_filters.wanted(conn, instance)):
@@ -168,7 +172,10 @@ def _file_hours(database: Database, instance: str) -> float:
 
 
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
-    """Sums, units and staged rows: what is kept long enough, of all pipelines, declared or not. The sums come first, while the units are there."""
+    """Sums, units and staged rows: what is kept long enough, of all pipelines, declared or not.
+
+    The sums come first, while the units are there.
+    """
     folded = sums.fold(database)
     sums.note_final(database)
     days, units, delivered = settings.keep_units_days(), 0, 0
@@ -186,11 +193,16 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     copies = collecting.collect(database)
     files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
     return {
-        "batches folded into sums": folded, "units kept (days)": days, "units removed": units, "units removed elsewhere": elsewhere,
-        "delivered rows removed": delivered, "old runs removed": runs,
-        "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
+        "batches folded into sums": folded,
+        "units kept (days)": days,
+        "units removed": units,
+        "units removed elsewhere": elsewhere,
+        "delivered rows removed": delivered,
+        "old runs removed": runs,
+        "staged rows kept (days)": settings.keep_staged_days(),
+        "staged files removed": files,
         "copies of lookups removed": copies,
-    }  # fmt: skip
+    }
 
 
 def _archive(
@@ -207,7 +219,8 @@ def _archive(
 
 def _too_near(row: dict[str, Any]) -> str:
     return (
-        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were caught in its "
+        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were "
+        "caught in its "
         "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
     )
 

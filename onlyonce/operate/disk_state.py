@@ -61,12 +61,15 @@ def checkpoints(queries: Sequence[Row]) -> dict[str, Refused]:
 
 
 class Tables:
-    """The Delta tables of the platform, as far as they can be read; `unreadable` has the others, each with the reason."""
+    """The Delta tables of the platform, as far as they can be read; `unreadable` has the others, each with the
+    reason."""
 
     def __init__(self) -> None:
         self.unreadable: dict[str, str] = {}
 
-    def landed(self, platform: UUID | None, queries: Sequence[Row], declared: Mapping[str, Pipeline]) -> dict[tuple[str, str], int]:
+    def landed(
+        self, platform: UUID | None, queries: Sequence[Row], declared: Mapping[str, Pipeline]
+    ) -> dict[tuple[str, str], int]:
         """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
         found = {}
         for query in queries:
@@ -107,7 +110,11 @@ class Tables:
 
 def _written_by(platform: UUID | None, query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Location, str]]:
     """(table, transaction id) of what a query writes to Delta."""
-    data, lineage, pipeline = settings.data_location(query["instance"]), query["lineage"], declared.get(query["pipeline"])
+    data, lineage, pipeline = (
+        settings.data_location(query["instance"]),
+        query["lineage"],
+        declared.get(query["pipeline"]),
+    )
     if query["query"] == "receive":
         yield data / "events", f"{lineage}/events"
     elif pipeline and query["query"] in [root.name for root in pipeline.roots()]:
@@ -163,7 +170,10 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
 
 
 def left_at_the_prefix() -> dict[str, list[str]]:
-    """Where data is in a store: its place, and the objects there of a first start and of crash tests that were killed. On a disk these have folders of their own."""
+    """Where data is in a store: its place, and the objects there of a first start and of crash tests that were killed.
+
+    On a disk these have folders of their own.
+    """
     root = settings.data_root()
     if isinstance(root, Path):
         return {}
@@ -180,7 +190,11 @@ def _left_by_spark(data: Location) -> list[str]:
     if isinstance(data, Path):
         return _left_in(data, LEFT_BY_SPARK)
     there = stores.of(data).entries(data / "checkpoints")  # the rest are many, and no rename has given them their names
-    return [str(one.at) for one in there if LEFT_BY_SPARK.fullmatch(one.at.name) and time.time() - one.modified > STALE_SECONDS]
+    return [
+        str(one.at)
+        for one in there
+        if LEFT_BY_SPARK.fullmatch(one.at.name) and time.time() - one.modified > STALE_SECONDS
+    ]
 
 
 def _left_in(folder: Path, names: re.Pattern[str], *, deep: bool = True) -> list[str]:
@@ -203,10 +217,13 @@ def _is_old(path: Path) -> bool:
 
 
 def permissions() -> list[Finding]:
-    """Return the folders of the embedded home that other users may enter, and the server's if its account is not its own."""
+    """Return the folders of the embedded home that other users may enter, and the server's if its account is not its
+    own."""
     if not settings.embedded():
         return []
-    found = [wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())]
+    found = [
+        wider_permissions(str(path), found, allowed) for path, found, allowed in home_folders.wider(settings.home())
+    ]
     server = settings.home() / "postgres"
     if (server / "data").exists() and (account := owner_of(server / "data")) == SHARED:
         found.append(shared_account(str(server), account))

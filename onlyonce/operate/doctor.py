@@ -1,11 +1,14 @@
-"""Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs. Looking needs no Spark.
+"""Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs.
 
-It reads the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts only if a second look
-a moment later has it too, so that unfinished work is no finding. `repairs` carries out the commands that findings name.
+Looking needs no Spark.
 
-Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if the database is of a newer
-version. A repair that fails is reported, and the others go on. Not promised: that everything is found; `onlyonce audit` asks other
-questions.
+It reads the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts
+only if a second look a moment later has it too, so that unfinished work is no finding. `repairs` carries out the
+commands that findings name.
+
+Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if
+the database is of a newer version. A repair that fails is reported, and the others go on. Not promised: that everything
+is found; `onlyonce audit` asks other questions.
 """
 
 from __future__ import annotations
@@ -127,13 +130,26 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         away = health.units_elsewhere(connection, begun["batches"])
         changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
     return Evidence(
-        frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
-        disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
-        frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
-        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
-        waits, {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
+        frozenset(pipelines),
+        queries,
+        begun,
+        orphans,
+        uneven,
+        vouched,
+        tables.events(list(instances)),
+        disk_state.checkpoints(queries),
+        landed,
+        tables.unreadable,
+        forgotten,
+        changed,
+        frozenset(_redeclared(pipelines, queries, begun["batches"])),
+        list(health.damaged_filters(database)),
+        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()}
+        | disk_state.left_at_the_prefix(),
+        waits,
+        {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
         {(name, output): error for name, one in pipelines.items() for output, error in _refused(one).items()},
-    )  # fmt: skip
+    )
 
 
 def _changed(
@@ -154,7 +170,8 @@ def _changed(
 
 
 def _refused(pipeline: Pipeline) -> dict[str, OnlyonceError]:
-    """Return the outputs whose tables can't take their rows; under "" why no run begins, such as a function that is missing.
+    """Return the outputs whose tables can't take their rows; under "" why no run begins, such as a function that is
+    missing.
 
     Tables are not compared if a function has changed since the last check: that needs Spark.
     """

@@ -1,12 +1,12 @@
 """Entry point: remove a pipeline, a bounded run, or one output of a pipeline. What `onlyonce drop` does. No Spark.
 
-It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input, archive and the tables of
-its sinks stay; `--tables` removes the tables too. Without `--yes` it only says what would be removed and what would stay. It may be
-killed at any point: the same command goes on (docs/specification/drop.md).
+It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input,
+archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only says what would be
+removed and what would stay. It may be killed at any point: the same command goes on (docs/specification/drop.md).
 
-Errors: Refused while the pipeline is declared, and if the variable of a sink's database is not set; Retryable while a driver of it
-has a session. An unknown name is no error, since a dropped pipeline is unknown too. Not promised: that a living driver without a session
-leaves no file; it can commit nothing.
+Errors: Refused while the pipeline is declared, and if the variable of a sink's database is not set; Retryable while a
+driver of it has a session. An unknown name is no error, since a dropped pipeline is unknown too. Not promised: that a
+living driver without a session leaves no file; it can commit nothing.
 """
 
 from __future__ import annotations
@@ -200,8 +200,10 @@ def _remove(folder: Location) -> None:
 
 
 def _remove_objects(folder: Url) -> None:
-    """Objects can't be renamed at once. So the rows go first and what names them last, from its end: half of a table is an error to whoever reads
-    it, never the whole, and it is known for what it was."""
+    """Objects can't be renamed at once.
+
+    So the rows go first and what names them last, from its end: half of a table is an error to whoever reads it, never
+    the whole, and it is known for what it was."""
     store, names = stores.of(folder), folder / log_entries.LOG
     for name in sorted({*store.names(folder)} - {log_entries.LOG}):
         store.clear(folder / name)
@@ -248,5 +250,7 @@ def _told(left: Left) -> dict[str, Any]:
         return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
     if place.kind == "files":
         return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
-    what = {"units": "units in its database", "mysql": "MySQL table", "iceberg": "Iceberg table"}.get(place.kind, "PostgreSQL table")
+    what = {"units": "units in its database", "mysql": "MySQL table", "iceberg": "Iceberg table"}.get(
+        place.kind, "PostgreSQL table"
+    )
     return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

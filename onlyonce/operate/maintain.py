@@ -1,8 +1,10 @@
-"""Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what no reader needs any more, and records
-and log that are older than a pipeline keeps. No Spark.
+"""Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what
+no reader needs any more, and records and log that are older than a pipeline keeps.
 
-Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that all is done now; what
-another writer holds is left for the next time, with a warning.
+No Spark.
+
+Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not
+promised: that all is done now; what another writer holds is left for the next time, with a warning.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ def main(argv: list[str]) -> Report:
     }
     word = "would be maintained" if asked.dry_run else "maintained"
     what = f"maintain: {len(own) + len(outputs)} table(s) {word}"
-    tables = {"own tables": own, "tables": outputs} | ({"old records": removed} if removed else {}) | ({"log": cut} if cut else {})
+    tables = (
+        {"own tables": own, "tables": outputs}
+        | ({"old records": removed} if removed else {})
+        | ({"log": cut} if cut else {})
+    )
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 

@@ -1,8 +1,10 @@
-"""The figures of the views as OpenTelemetry metrics. They are read at each collection, in one snapshot, by the role that only reads.
+"""The figures of the views as OpenTelemetry metrics.
 
-Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused if the exporter is not installed or
-the port is taken. While the log is away `onlyonce.up` is 0 and the other metrics are missing. Not promised: totals that
-never fall. Dropped pipelines and earlier lives are no longer counted.
+They are read at each collection, in one snapshot, by the role that only reads.
+
+Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused if the exporter is not
+installed or the port is taken. While the log is away `onlyonce.up` is 0 and the other metrics are missing. Not
+promised: totals that never fall. Dropped pipelines and earlier lives are no longer counted.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """One instrument: which columns of which query of `sql/statements/metrics.sql` it tells. Each row's labels are its attributes.
+    """One instrument: which columns of which query of `sql/statements/metrics.sql` it tells.
+
+    Each row's labels are its attributes.
 
     columns    column → the attributes that it has beside the row's own
     """
@@ -62,28 +66,83 @@ METRICS = [
     Metric("onlyonce.records.read", "counter", "", "records", _one("in"), "Records in the input of committed batches"),
     Metric("onlyonce.records", "counter", "", "records", FATES, "Records by fate; of an output (record, window) pairs"),
     Metric("onlyonce.batches", "counter", "", "records", _one("batches"), "Committed batches"),
-    Metric("onlyonce.rows.written_again", "counter", "", "records", _one("written_again"), "At least once: rows written once more"),
+    Metric(
+        "onlyonce.rows.written_again",
+        "counter",
+        "",
+        "records",
+        _one("written_again"),
+        "At least once: rows written once more",
+    ),
     Metric("onlyonce.state", "gauge", "", "stages", _one("state"), "1 with the state of the life: live, damaged"),
     Metric("onlyonce.epoch", "gauge", "", "stages", _one("epoch"), "The driver that may commit; counts the starts"),
     Metric("onlyonce.last_batch", "gauge", "", "stages", _one("last_batch"), "The highest committed batch id"),
-    Metric("onlyonce.last_commit.time", "gauge", "s", "stages", _one("last_commit"), "When it was committed, since 1970"),
-    Metric("onlyonce.max_event_time", "gauge", "s", "stages", _one("max_event_time"), "The largest event time of what is committed"),
-    Metric("onlyonce.watermark.time", "gauge", "s", "stages", _one("watermark"), "The max event time less the output's allowed lateness"),
+    Metric(
+        "onlyonce.last_commit.time", "gauge", "s", "stages", _one("last_commit"), "When it was committed, since 1970"
+    ),
+    Metric(
+        "onlyonce.max_event_time",
+        "gauge",
+        "s",
+        "stages",
+        _one("max_event_time"),
+        "The largest event time of what is committed",
+    ),
+    Metric(
+        "onlyonce.watermark.time",
+        "gauge",
+        "s",
+        "stages",
+        _one("watermark"),
+        "The max event time less the output's allowed lateness",
+    ),
     Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the max event time"),
     Metric("onlyonce.system_lag", "gauge", "s", "stages", _one("system_lag"), "The age of the oldest input that waits"),
-    Metric("onlyonce.batches.waiting", "gauge", "", "stages", _one("batches_waiting"), "Batches that wait for this stage"),
+    Metric(
+        "onlyonce.batches.waiting", "gauge", "", "stages", _one("batches_waiting"), "Batches that wait for this stage"
+    ),
     Metric("onlyonce.records.waiting", "gauge", "", "stages", _one("records_waiting"), "The records in them"),
     Metric("onlyonce.batches.begun", "gauge", "", "stages", _one("batches_begun"), "Batches begun and not committed"),
-    Metric("onlyonce.batches.not_conserved", "gauge", "", "not_conserved", _one("not_conserved"), f"Of the last {COMPARED}: must be 0"),
-    Metric("onlyonce.duplicates.near_horizon", "gauge", "", "look_ups", _one("near_horizon"), f"Of the last {COMPARED} batches: lengthen dedup_horizon"),
-    Metric("onlyonce.lookups.spared", "gauge", "", "look_ups", _one("lookups_spared"), f"Of the last {COMPARED} batches: (id, chunk) pairs that a Bloom filter ruled out"),
-    Metric("onlyonce.lookups.false_positives", "gauge", "", "look_ups", _one("false_positives"), f"Of the last {COMPARED} batches: pairs that it did not, in vain"),
+    Metric(
+        "onlyonce.batches.not_conserved",
+        "gauge",
+        "",
+        "not_conserved",
+        _one("not_conserved"),
+        f"Of the last {COMPARED}: must be 0",
+    ),
+    Metric(
+        "onlyonce.duplicates.near_horizon",
+        "gauge",
+        "",
+        "look_ups",
+        _one("near_horizon"),
+        f"Of the last {COMPARED} batches: lengthen dedup_horizon",
+    ),
+    Metric(
+        "onlyonce.lookups.spared",
+        "gauge",
+        "",
+        "look_ups",
+        _one("lookups_spared"),
+        f"Of the last {COMPARED} batches: (id, chunk) pairs that a Bloom filter ruled out",
+    ),
+    Metric(
+        "onlyonce.lookups.false_positives",
+        "gauge",
+        "",
+        "look_ups",
+        _one("false_positives"),
+        f"Of the last {COMPARED} batches: pairs that it did not, in vain",
+    ),
     Metric("onlyonce.catalog.ids", "gauge", "", "catalog", _one("ids"), "Record ids in the catalog"),
     Metric("onlyonce.catalog.chunks", "gauge", "", "catalog", _one("chunks"), "In how many chunks, each with a filter"),
     Metric("onlyonce.catalog.size", "gauge", "By", "catalog", _one("bytes"), "Ids and filters"),
-    Metric("onlyonce.catalog.filters.size", "gauge", "By", "catalog", _one("filter_bytes"), "Of these the Bloom filters"),
+    Metric(
+        "onlyonce.catalog.filters.size", "gauge", "By", "catalog", _one("filter_bytes"), "Of these the Bloom filters"
+    ),
     Metric("onlyonce.alerts", "gauge", "", "alerts", _one("alerts"), "Causes of alerts that have not cleared"),
-]  # fmt: skip
+]
 UP = "onlyonce.up"
 LABELS = ("pipeline", "stage", "kind")
 

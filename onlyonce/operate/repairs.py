@@ -1,7 +1,7 @@
 """Carries out the repairs of `onlyonce doctor`: each finding names a command, and the command's own entry point runs.
 
-Who calls it: `onlyonce.operate.doctor`. A repair that fails does not raise; its outcome tells of it. Each repair is noted
-in <home>/logs/doctor.log.
+Who calls it: `onlyonce.operate.doctor`. A repair that fails does not raise; its outcome tells of it. Each repair is
+noted in <home>/logs/doctor.log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Counts the rows of each window in a sink's table. Without a JVM.
 
-Who calls it: `onlyonce.operate.audit_data`. Errors: Refused if the table can't be counted by window, Retryable while its database is away.
+Who calls it: `onlyonce.operate.audit_data`. Errors: Refused if the table can't be counted by window, Retryable while
+its database is away.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _counted(connection: Connection, table: str, windowed: bool) -> Windows:
     cursor = connection.connection.cursor()
     cursor.execute(
         "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
-        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
+        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT "
+        "a.attisdropped",
         (schema, name),
     )
     if not (columns := [column for (column,) in cursor.fetchall()]):

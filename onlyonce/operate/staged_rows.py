@@ -1,10 +1,11 @@
 """Removes staged rows (stable input) of batches that were committed some time ago. Without a JVM.
 
-Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day, for people who
-want to look at them. The table's log keeps its transaction numbers; the files are removed after Delta's own week for old readers.
+Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day, for
+people who want to look at them. The table's log keeps its transaction numbers; the files are removed after Delta's own
+week for old readers.
 
-Who calls it: `onlyonce.operate.collect`, an erasure. Errors: none; if another writer is at work on a table it is left for the next time.
-Not promised: that everything is removed at once.
+Who calls it: `onlyonce.operate.collect`, an erasure. Errors: none; if another writer is at work on a table it is left
+for the next time. Not promised: that everything is removed at once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from onlyonce.storage import log_entries, opening, stores
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
-    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go. `at_once`: from the disk too,
-    though somebody may be reading them. Raises DeltaError then, where they can't be."""
+    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go.
+
+    `at_once`: from the disk too, though somebody may be reading them. Raises DeltaError then, where they can't be."""
     return sum(_remove(one, path, at_once=at_once) for one in settled for path in tables(one.instance, one.output))
 
 

@@ -1,6 +1,8 @@
-"""The sums of each life, in which old batches are added up: what asks for totals reads them, and not all batches there ever were.
+"""The sums of each life, in which old batches are added up: what asks for totals reads them, and not all batches there
+ever were.
 
-Who calls it: `collect`, each hour. Errors: Retryable while the database is away. Not promised: that all is added now; a kill leaves the rest for the next time.
+Who calls it: `collect`, each hour. Errors: Retryable while the database is away. Not promised: that all is added now; a
+kill leaves the rest for the next time.
 """
 
 from __future__ import annotations

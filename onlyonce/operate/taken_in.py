@@ -1,7 +1,7 @@
 """Which files of an inbox an instance has taken in, by the registry of its source and by the log. No Spark.
 
-Only the files that are there are asked for, however many have come and gone. Who calls it: `archive`, and `erase.in_use`. Errors: those of the
-connection, and DeltaError where the registry can't be read.
+Only the files that are there are asked for, however many have come and gone. Who calls it: `archive`, and
+`erase.in_use`. Errors: those of the connection, and DeltaError where the registry can't be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Entry:
     """A file as it was registered, where it is now.
 
     committed   its batch is
-    was_read    and the file could be read. What could not is counted as one invalid record; the file itself is for a person to look at
+    was_read    and the file could be read. What could not is counted as one invalid record; the file itself is for a
+                person to look at
     passed_by   no batch reads it: it was there before the first one, and was not wanted
     """
 
@@ -39,8 +40,13 @@ class Entry:
     passed_by: bool
 
 
-def entries(connection: Connection, instance: str, there: Collection[Location], source: str | None = None) -> list[Entry]:
-    """The registry's entries of these files; one that was replaced or registered by a later life has several. `source`: which of several sources reads them."""
+def entries(
+    connection: Connection, instance: str, there: Collection[Location], source: str | None = None
+) -> list[Entry]:
+    """The registry's entries of these files; one that was replaced or registered by a later life has several.
+
+    `source`: which of several sources reads them.
+    """
     data = settings.data_location(instance)
     table = (data / "sources" / source if source else data) / "files"
     if not there or not log_entries.any_in(table):

@@ -1,7 +1,7 @@
 """Entry point: recompute closed windows. The DAG `<pipeline>_backfill` and `onlyonce backfill` run it.
 
-Each output with windows, or the one that is named, is computed again from `events` by the same functions as in the stream, now with
-late rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
+Each output with windows, or the one that is named, is computed again from `events` by the same functions as in the
+stream, now with late rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
 """
 
 from __future__ import annotations
@@ -60,13 +60,18 @@ def main(argv: list[str]) -> Report:
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
-    """The outputs that read `events` and have windows, or the one that is named. What is made from their closed windows comes with them. Raises Refused."""
+    """The outputs that read `events` and have windows, or the one that is named.
+
+    What is made from their closed windows comes with them. Raises Refused.
+    """
     if name is not None:
         root = pipeline.root_of(pipeline.output(name))
         if root.stateful:
             raise not_recomputed(root)
         if root.window is None:
-            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
+            raise Refused(
+                f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
+            )
         return [root]
     found = [root for root in pipeline.roots() if root.has_windows and not pipeline.upstream(root)]
     if not found:
@@ -92,7 +97,10 @@ def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, 
 
 
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
-    """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink. Airflow asks too."""
+    """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink.
+
+    Airflow asks too.
+    """
     check_sinks(pipeline, [root])
     backfills.closed_reach(database, pipeline.name, root, span)
     below.check(database, pipeline, root, span)
@@ -112,9 +120,16 @@ def with_downstream(pipeline: Pipeline, roots: list[Output]) -> list[Output]:
 
 
 def dry_run(
-    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, lookups: str = "then", *, late_only: bool = False
+    database: Database,
+    pipeline: Pipeline,
+    roots: list[Output],
+    span: Span,
+    lookups: str = "then",
+    *,
+    late_only: bool = False,
 ) -> Report:
-    """Report what would be recomputed, by the log: each window with its rows in time and late, and what each sink will do.
+    """Report what would be recomputed, by the log: each window with its rows in time and late, and what each sink will
+    do.
 
     `late_only`: only windows with late records that no backfill has included.
     """
@@ -149,15 +164,17 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
         commits = views.rows(conn, "run_commits", run_id=run_id)
         facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
         return Report(
-            f"{pipeline.name}: recomputed by {run_id}", run_id, facts, {"backfills": done, "commits": commits}, list(warnings)
+            f"{pipeline.name}: recomputed by {run_id}",
+            run_id,
+            facts,
+            {"backfills": done, "commits": commits},
+            list(warnings),
         )
 
     return run(database, read)
 
 
-def _recompute(
-    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
-) -> None:
+def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:
     from onlyonce.outputs.recompute import recompute as backfill
 
     context = _context(database, pipeline, asked)
@@ -165,8 +182,11 @@ def _recompute(
         backfill.with_those_below(context, root, span, lookups=asked.lookups)
 
 
-def _include_late(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> list[str]:
-    """Recompute the windows with late records, each output after the one that it is made from; return what was left to the stream."""
+def _include_late(
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
+) -> list[str]:
+    """Recompute the windows with late records, each output after the one that it is made from; return what was left to
+    the stream."""
     outputs = with_downstream(pipeline, roots)
     if not any(late_windows.spans(database, pipeline, pipeline.name, output, span) for output in outputs):
         return []  # without a Spark start

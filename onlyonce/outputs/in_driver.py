@@ -1,15 +1,17 @@
-"""Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task would.
+"""Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task
+would.
 
-Otherwise a batch is two jobs: one that looks at its rows, and one that writes them. Each takes a part of a second, however few rows it has,
-and a task in Python has a session in the database of its own.
+Otherwise a batch is two jobs: one that looks at its rows, and one that writes them. Each takes a part of a second,
+however few rows it has, and a task in Python has a session in the database of its own.
 
-Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at most has few rows then. Of any other, of
-windows that close for example, the driver asks for no more than MOST rows: if there are more, tasks write them. So they do if a row takes more bytes than its
-share of what the driver holds (`driver_rows`). What comes of a state is held, since it is read only once. The unit and its content are those of the tasks,
-so a replay may go the other way.
+Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at
+most has few rows then. Of any other, of windows that close for example, the driver asks for no more than MOST rows: if
+there are more, tasks write them. So they do if a row takes more bytes than its share of what the driver holds
+(`driver_rows`). What comes of a state is held, since it is read only once. The unit and its content are those of the
+tasks, so a replay may go the other way.
 
-Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning, since they try again.
-Not promised: that a small batch is written here.
+Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning,
+since they try again. Not promised: that a small batch is written here.
 """
 
 from __future__ import annotations
@@ -48,7 +50,13 @@ class Written:
 
 
 def written(
-    context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame, held: ExitStack
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    frame: DataFrame,
+    held: ExitStack,
 ) -> Written | None:
     """Write a batch's rows; None where that is for Spark's tasks. `frame` is read once, or is held from then on."""
     step = steps[0]
@@ -88,7 +96,8 @@ def _content(plain: DataFrame, rows: pa.Table) -> Content:
 
 
 def _records(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> int | None:
-    """Return how many records a batch has; None if the log does not count them by batch, or if its rows are not for the driver."""
+    """Return how many records a batch has; None if the log does not count them by batch, or if its rows are not for the
+    driver."""
     root = step.output
     if context.bounded or root.stable_input:
         return None

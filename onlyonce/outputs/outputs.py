@@ -1,8 +1,8 @@
 """Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
 
-The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also if everything of it is
-already written: a stateful query whose plan is skipped fails at its next start. Measuring the rows
-of the root consumes the batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
+The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also if everything of it is already written:
+a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the batch. Where
+nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from onlyonce.storage import delta
 
 @dataclass(frozen=True)
 class Beside:
-    """What an output does around each batch where receive is at work beside it. Where receive has ended there is nothing to do.
+    """What an output does around each batch where receive is at work beside it.
+
+    Where receive has ended there is nothing to do.
 
     before   until the rows of these versions are vouched for by the log
     after    once the batch is ended
@@ -71,7 +73,9 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     if not plain:
         _refuse_unsaid(context, query, root)
     raw = raw_windows.are_of(context.pipeline, root, stateless=plain)
-    steps = results.steps_of(context, query, root, triggering.shape(context, root) if root.gets_whole_windows else result)
+    steps = results.steps_of(
+        context, query, root, triggering.shape(context, root) if root.gets_whole_windows else result
+    )
     anew.clear(query, root, steps)
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
@@ -178,7 +182,11 @@ def _batch(
             results.hold(held, frame).count()
             passing("output-consumed")
             return
-        fired = triggering.fired(context, query, steps[0].output, batch, versions) if steps[0].output.trigger and not context.bounded else None
+        fired = (
+            triggering.fired(context, query, steps[0].output, batch, versions)
+            if steps[0].output.trigger and not context.bounded
+            else None
+        )
         commit(context, query, steps, batch, versions, fired.rows if fired else frame, held, fired)
     passing("output-after-end")
 
@@ -193,7 +201,10 @@ def commit(
     held: ExitStack,
     fired: Fired | None = None,
 ) -> None:
-    """Write the rows of a begun batch to all its sinks, and end it. `fired`: what they are of, where the output has a trigger."""
+    """Write the rows of a begun batch to all its sinks, and end it.
+
+    `fired`: what they are of, where the output has a trigger.
+    """
     if few := in_driver.written(context, query, steps, batch, versions, rows, held):
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
@@ -261,7 +272,14 @@ def _end(
 
     passing("output-before-end")
     run(query.database, work)
-    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=sum(made.num_rows for made in windows.values()), **({"rejected": outcome.rejected} if root.reject else {}))
+    query.log.info(
+        "batch committed",
+        unit=f"{batch.plan.lineage}/{batch.plan.batch_id}",
+        in_time=outcome.in_time,
+        late=outcome.late,
+        windows=sum(made.num_rows for made in windows.values()),
+        **({"rejected": outcome.rejected} if root.reject else {}),
+    )
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:

@@ -1,4 +1,5 @@
-"""Computes the results of an output: applies the user's function, then the outputs that are made from this one, and forms their panes.
+"""Computes the results of an output: applies the user's function, then the outputs that are made from this one, and
+forms their panes.
 
 The stream of an output (`outputs`), its bounded run and its backfill (`backfill`) share this code.
 """
@@ -46,7 +47,10 @@ WINDOW = ["window_start", "window_end"]
 
 @dataclass(frozen=True)
 class Step:
-    """One output of a query's chain: the root, or one made from it. `adds_no_rows`: its function gives a row for a record at most."""
+    """One output of a query's chain: the root, or one made from it.
+
+    `adds_no_rows`: its function gives a row for a record at most.
+    """
 
     output: Output
     writer: SinkWriter
@@ -80,7 +84,8 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
 
 
 def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
-    """What an output of a chain is made from: the rows of the closed windows of the output before it, with its own window."""
+    """What an output of a chain is made from: the rows of the closed windows of the output before it, with its own
+    window."""
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, chaining.before(rows, window))))
     timed = closed.withColumn("oo_event_time", F.col("window_end") - F.expr("interval 1 microsecond"))
@@ -101,7 +106,8 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
     at = _at(root)
     if not isinstance(result, dict):
         raise Refused(
-            f"{at}output {root.name}: {root.transform} gave {type(result).__name__}, and not a dict of the results {', '.join(wanted)}",
+            f"{at}output {root.name}: {root.transform} gave {type(result).__name__}, and not a dict of the results "
+            f"{', '.join(wanted)}",
             data="nothing was written",
             hint="return {name: DataFrame} with each of these names; or give the other outputs a transform",
         )
@@ -159,7 +165,10 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
 
 
 def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
-    """Keep a frame's rows until the stack ends, so that each reading gives the same ones. One that is kept already stays so."""
+    """Keep a frame's rows until the stack ends, so that each reading gives the same ones.
+
+    One that is kept already stays so.
+    """
     if frame.is_cached:
         return frame
     kept = frame.persist()
@@ -168,15 +177,19 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
 
 
 def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's. `rows` are what the root's
-    function gave; `lookups` are the tables that its own function gets."""
+    """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's.
+
+    `rows` are what the root's function gave; `lookups` are the tables that its own function gets."""
     if several_results.are_united(rows):
         rows = several_results.of(output.name if output.is_result else output.made_beside or output.name, rows)
     return rows if output.is_result or output.made_beside is None else _made(output, rows, lookups)
 
 
 def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The same of rows that are held. What a function makes of them is held as well; a result is a part of what is held."""
+    """The same of rows that are held.
+
+    What a function makes of them is held as well; a result is a part of what is held.
+    """
     mine = rows_of(output, rows, lookups)
     return hold(held, mine) if output.made_beside and not output.is_result else mine
 
@@ -189,8 +202,8 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`), and whether one has a value
-    that is refused before any row is written (`outside`)."""
+    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`),
+    and whether one has a value that is refused before any row is written (`outside`)."""
 
     rows: DataFrame
     content: Content
@@ -201,7 +214,8 @@ class Measured:
 def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:
     """Look once at an output's rows before they are written. The frame must be held: it is read again.
 
-    Where several windows have one row in the sink, twice: a window has closed also when a later one has its rows' place.
+    Where several windows have one row in the sink, twice: a window has closed also when a later one has its rows'
+    place.
     """
     plain = flat(rows)
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
@@ -222,7 +236,9 @@ def _windows(groups: Mapping[content_hash.Key, content_hash.Tally]) -> pa.Table:
     for key, tally in groups.items():
         rows[key[:2]] += tally.content().rows
     starts, ends = ([key[at] for key in rows] for at in range(2))
-    return pa.table([pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), [*rows.values()]], WRITTEN.names).cast(WRITTEN)
+    return pa.table([pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), [*rows.values()]], WRITTEN.names).cast(
+        WRITTEN
+    )
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:

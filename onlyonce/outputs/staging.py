@@ -1,7 +1,7 @@
 """Stable input: the rows of an output's batch are stored once, before they are written to any sink.
 
-Each batch is one Delta commit. A replay reads the rows that the first attempt has stored, and does not call the user's function
-again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is sent on).
+Each batch is one Delta commit. A replay reads the rows that the first attempt has stored, and does not call the user's
+function again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is sent on).
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ BATCH, LINEAGE = "oo_batch", "oo_lineage"
 
 
 def rows_of_steps(
-    context: RunContext, query: Query, batch: Batch, steps: Sequence[Step], rows: DataFrame, held: ExitStack, made: Callable[[Output, DataFrame], DataFrame]
+    context: RunContext,
+    query: Query,
+    batch: Batch,
+    steps: Sequence[Step],
+    rows: DataFrame,
+    held: ExitStack,
+    made: Callable[[Output, DataFrame], DataFrame],
 ) -> Iterator[tuple[Step, DataFrame]]:
-    """Yield each output of a batch with its rows, the root first. `rows`: what the root's function gave. `made`: makes an output's rows of the root's.
+    """Yield each output of a batch with its rows, the root first.
+
+    `rows`: what the root's function gave. `made`: makes an output's rows of the root's.
 
     The rows of an output with `stable_input` are stored ones, those of a root before anything is made of them.
     """
@@ -48,16 +56,20 @@ def rows_of_steps(
 
 
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
-    """Return the stored rows of a batch. Store them if no attempt under the same declaration has: a changed function gives others, and is another
-    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`). The rows of an output that is made from another's
-    are stored below that one, whose query writes and removes them."""
+    """Return the stored rows of a batch.
+
+    Store them if no attempt under the same declaration has: a changed function gives others, and is another
+    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`). The rows of an output
+    that is made from another's are stored below that one, whose query writes and removes them."""
     plan = batch.plan
     name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
     path = context.folder / "staged" / (output.made_beside or output.name) / name
     app_id = f"{plan.lineage}/staged"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
-    schema = StructType([StructField(field.name, field.dataType) for field in marked.schema])  # without Spark's notes, such as of a watermark
+    schema = StructType(
+        [StructField(field.name, field.dataType) for field in marked.schema]
+    )  # without Spark's notes, such as of a watermark
     delta.make(path, schema, context.spark, [LINEAGE, BATCH], {})
     columns.fit(path, schema, f"output {output.name}, staged")
     passing("staging-before-write")

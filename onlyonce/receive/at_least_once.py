@@ -1,10 +1,12 @@
-"""Receive without a catalog, for at-least-once mode and for ids by position. There is no exchange and there are no units.
+"""Receive without a catalog, for at-least-once mode and for ids by position.
 
-Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so a replayed batch is in `events` only once.
-But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a record is its place,
-a batch has the same places at each attempt, and no two batches share a place. So each record is kept exactly once. Counts and the
-largest event time are read from the files of the commit, whoever wrote it. So a replay whose rows are already there ends
-the same way.
+There is no exchange and there are no units.
+
+Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so a replayed batch is in `events`
+only once. But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a
+record is its place, a batch has the same places at each attempt, and no two batches share a place. So each record is
+kept exactly once. Counts and the largest event time are read from the files of the commit, whoever wrote it. So a
+replay whose rows are already there ends the same way.
 
 The control row follows in a commit of its own, since without an exchange no task knows the largest event time of all.
 
@@ -78,7 +80,12 @@ def counted(path: Location, version: int) -> Counts:
 def _valid(footer: parquet.FileMetaData, name: str) -> int:
     """Return how many values of a column are not null, by the file's footer: the values may have any size."""
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    chunks = [group.column(at) for group in groups for at in range(group.num_columns) if group.column(at).path_in_schema == name]
+    chunks = [
+        group.column(at)
+        for group in groups
+        for at in range(group.num_columns)
+        if group.column(at).path_in_schema == name
+    ]
     return sum(chunk.num_values - chunk.statistics.null_count for chunk in chunks)
 
 

@@ -1,4 +1,6 @@
-"""Makes the data files of a receive batch: by Spark's tasks, or for a small batch by the driver. Records at which the batch fails are left out.
+"""Makes the data files of a receive batch: by Spark's tasks, or for a small batch by the driver.
+
+Records at which the batch fails are left out.
 
 Who calls it: `receive`, which names the files to Delta. Errors: those of the source, and of the tasks.
 """
@@ -48,18 +50,25 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
 
     def trial() -> AbstractContextManager[Location]:
         blocks = context.blocks
-        return block_files.folder(blocks, query.driver.epoch) if blocks else poison.in_store(settings.trials_location(context.instance))
+        return (
+            block_files.folder(blocks, query.driver.epoch)
+            if blocks
+            else poison.in_store(settings.trials_location(context.instance))
+        )
 
     if batch.replayed and not batch.without_catalog and lines.shrinks():
         # What the broker has compacted away since can't be read again, and its rows are in no commit.
         run(query.database, lambda conn: failures.withdraw(conn, query.driver, context.instance, plan.batch_id))
-    return poison.written(query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt, trial)
+    return poison.written(
+        query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt, trial
+    )
 
 
 def _made(
     context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
 ) -> list[Location]:
-    """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they are."""
+    """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they
+    are."""
     pipeline = context.pipeline.of_source(plan.source_to.get(SOURCE))
     reader = plain_records.reader(pipeline, plan.system_time, partitions or 1)
     small = in_driver.written(lines, reader, task, seeded=partitions is not None)
@@ -67,7 +76,9 @@ def _made(
         return small
     with block_files.folder(context.blocks, query.driver.epoch) if context.blocks else nullcontext() as place:
         if partitions is None and reader and place:
-            told = straight.written(context.spark, lines, pipeline, plan.system_time, reader, place, task, receive_task.GIVES)
+            told = straight.written(
+                context.spark, lines, pipeline, plan.system_time, reader, place, task, receive_task.GIVES
+            )
             return [location(path) for path in told]
         gives = schemas.of(receive_task.GIVES)
         read = exchange.read(context.spark, lines, pipeline, plan.system_time, reader, place)

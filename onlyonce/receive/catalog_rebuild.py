@@ -1,11 +1,13 @@
-"""Puts the ids of at-least-once batches into the catalog, from `events`, before the first exactly-once batch after them.
+"""Puts the ids of at-least-once batches into the catalog, from `events`, before the first exactly-once batch after
+them.
 
-In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a re-delivery
-of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are never asked for and are
-left out.
+In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a
+re-delivery of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are
+never asked for and are left out.
 
-Who calls it: receive, before it begins an exactly-once batch. The doctor calls `again`, for lost chunks. A group of batches is one
-transaction; after a kill the next driver goes on. Raises InvariantBroken when `events` does not have the rows that the log vouches for.
+Who calls it: receive, before it begins an exactly-once batch. The doctor calls `again`, for lost chunks. A group of
+batches is one transaction; after a kill the next driver goes on. Raises InvariantBroken when `events` does not have the
+rows that the log vouches for.
 """
 
 from __future__ import annotations
@@ -65,9 +67,9 @@ def catch_up(database: Database, driver: Driver, instance: str, events: Location
 def again(database: Database, instance: str, events: Location, lineage: str, bucket: int) -> int:
     """Make the chunks of a lineage in a live bucket again from `events`, of all its committed batches; gives the ids.
 
-    Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they were
-    or as they are. Raises InvariantBroken when `events` has not the rows that the log vouches for, Retryable when batches
-    of the bucket commit all the time.
+    Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they
+    were or as they are. Raises InvariantBroken when `events` has not the rows that the log vouches for, Retryable when
+    batches of the bucket commit all the time.
     """
     for _ in range(TRIES):
         batches = run(database, lambda conn: _kept(conn, lineage, bucket))
@@ -129,7 +131,8 @@ def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
         found[batch.batch_id] = high[here].view(np.uint64), low[here].view(np.uint64)
         if int(here.sum()) != batch.kept:
             raise InvariantBroken(
-                f"batch {lineage}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has {here.sum()}",
+                f"batch {lineage}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has "
+                f"{here.sum()}",
                 data="the ids of that batch are not in the catalog, and no batch was begun",
                 hint="rows of `events` were removed by hand? Restore the table; or go on with mode='at_least_once'",
             )

@@ -1,8 +1,8 @@
 """Writes the data files of `events` of one task, by Arrow: one file for each kind of record that the task has.
 
-Each attempt writes under names of its own, and tells of a file once it is on disk. The rows are in the table when the driver's
-commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
-`onlyonce.storage.attempt_files` removes what a killed attempt has left.
+Each attempt writes under names of its own, and tells of a file once it is on disk. The rows are in the table when the
+driver's commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and
+Spark tries it again. `onlyonce.storage.attempt_files` removes what a killed attempt has left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from onlyonce.storage.stores import arrow
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
 INVALID = "invalid"
 HELD = b"oo_bytes"
-"""The entry of a file's footer that says how many bytes its rows take in memory: encoded rows may be a thousand times smaller."""
+"""The entry of a file's footer that says how many bytes its rows take in memory: encoded rows may be a thousand times
+smaller."""
 ROWS, BYTES = 1 << 17, 1 << 26
 """A row group is written as soon as it has so many rows, or takes so much memory."""
 
@@ -111,7 +112,9 @@ class EventFiles:
         """What all rows have alike, made once for the most rows that came so far."""
         made = self._alike.get(frontier)
         if made is None or made.num_rows < rows:
-            made = self._alike[frontier] = pa.RecordBatch.from_pydict(self._stamp.columns(rows, self._partition, frontier))
+            made = self._alike[frontier] = pa.RecordBatch.from_pydict(
+                self._stamp.columns(rows, self._partition, frontier)
+            )
         return made.slice(0, rows)
 
     def _write(self, kind: str) -> None:

@@ -25,7 +25,8 @@ from onlyonce.storage.stores import arrow
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
     "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
-    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string, oo_place string"
+    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string, "
+    "oo_place string"
 )
 PROPERTIES = delta.KEEP_ALL | {
     # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
@@ -44,13 +45,21 @@ def schema(pipeline: Pipeline) -> StructType:
 
 
 def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
-    """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
+    """Make the table if there is none, or add the columns that were declared since.
+
+    Raises Refused for a changed type.
+    """
     delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
     columns.fit(path, schema(pipeline), f"pipeline {pipeline.name}")
 
 
-def add_control(path: Location, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:
-    """Commit one control row; gives the table's version. `number` is the batch that it follows, or a close's, negative."""
+def add_control(
+    path: Location, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime
+) -> int:
+    """Commit one control row; gives the table's version.
+
+    `number` is the batch that it follows, or a close's, negative.
+    """
     row = {
         "oo_system_time": now, "oo_lineage": lineage, "oo_batch": number,
         "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
@@ -59,16 +68,20 @@ def add_control(path: Location, commit: delta.Commit, lineage: str, number: int,
 
 
 def stream(spark: SparkSession, path: Location, start: int | None, files: int = UNSPLIT) -> DataFrame:
-    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what comes.
+    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what
+    comes.
+
     `files` ends a batch: as many as some whole commits have."""
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files)
     return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 
 def kept_files(path: Location, received: list[Any]) -> list[Location]:
-    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query `received`.
+    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query
+    `received`.
 
-    No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM needed.
+    No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM
+    needed.
     """
     added = [file for one in received for file in log_entries.added(path, one.delta_version)]
     return [file.path for file in added if file.partition["oo_kind"] == "kept"]

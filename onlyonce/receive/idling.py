@@ -1,10 +1,12 @@
-"""Decides, between two batches of receive, that the watermark of a pipeline with several sources goes on without some of them.
+"""Decides, between two batches of receive, that the watermark of a pipeline with several sources goes on without some
+of them.
 
-A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others are further, that is a close: its row fixes
-the new tide and which sources are idle, so a replay of what comes sees the same. docs/specification/watermark-marker.md.
+A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others
+are further, that is a close: its row fixes the new tide and which sources are idle, so a replay of what comes sees the
+same. docs/specification/watermark-marker.md.
 
-Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found idle at the moment when it is: a look must have
-found nothing of it since.
+Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found
+idle at the moment when it is: a look must have found nothing of it since.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from onlyonce.model.sources.tides import Tides
 
 
 def looked(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
-    """The frontier and how far each source has come, where the pipeline gets further without those that are idle or retired; else None."""
+    """The frontier and how far each source has come, where the pipeline gets further without those that are idle or
+    retired; else None."""
     now, known, taken_in = run(
         database,
         lambda conn: (

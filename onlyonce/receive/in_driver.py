@@ -1,12 +1,12 @@
 """Takes in a small batch in the driver: it does the tasks' work, one partition after another, without a Spark job.
 
-A Spark job needs a part of a second before its first task works, which is most of the time of a batch of ten records. The functions and units
-are those of the tasks. So the log and the rows of `events` are the same either way, and a replay may go the other way. The files of the
-partitions become one of each kind of rows.
+A Spark job needs a part of a second before its first task works, which is most of the time of a batch of ten records.
+The functions and units are those of the tasks. So the log and the rows of `events` are the same either way, and a
+replay may go the other way. The files of the partitions become one of each kind of rows.
 
-Who calls it: `receive`. Errors: those of the task, except OSError: after a warning, Spark's tasks do the batch, since they try again.
-Not promised: that a small batch is taken in here. A batch with a line that is not plain, with something that could not be
-read, or with messages of a topic is always Spark's.
+Who calls it: `receive`. Errors: those of the task, except OSError: after a warning, Spark's tasks do the batch, since
+they try again. Not promised: that a small batch is taken in here. A batch with a line that is not plain, with something
+that could not be read, or with messages of a topic is always Spark's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ log = structlog.get_logger()
 
 
 def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) -> list[Location] | None:
-    """The files that a task has written of each partition; None where the batch is for Spark. `seeded`: each has its seed."""
+    """The files that a task has written of each partition; None where the batch is for Spark.
+
+    `seeded`: each has its seed.
+    """
     if reader is None or not _is_small(lines):
         return None
     try:

@@ -21,7 +21,10 @@ from onlyonce.sources.parse import parse
 
 def told(spark: SparkSession, lines: Lines, work: Work, gives: str) -> list[Row]:
     """What work tells of the lines of each task."""
-    frames, chosen = [], lines.chosen  # a task is sent what its function holds, and of `lines` the rows are the driver's
+    frames, chosen = (
+        [],
+        lines.chosen,
+    )  # a task is sent what its function holds, and of `lines` the rows are the driver's
     schema = schemas.of(gives)
     if lines.ranges:
         frames.append(line_reader.read(spark, lines.ranges, lambda found: work(chosen.of_batches(found)), schema))

@@ -1,7 +1,9 @@
-"""The rows of `events` as of an earlier version, and those of some batches, whatever has become of the files that they were written to.
+"""The rows of `events` as of an earlier version, and those of some batches, whatever has become of the files that they
+were written to.
 
-Old commits are compacted (docs/specification/compaction.md): their rows are in other files, and Delta's log forgets them. So nobody asks Delta for an old version. The
-table is read as it is now, less what has come later; a row says of which batch it is, and the log of which version that is.
+Old commits are compacted (docs/specification/compaction.md): their rows are in other files, and Delta's log forgets
+them. So nobody asks Delta for an old version. The table is read as it is now, less what has come later; a row says of
+which batch it is, and the log of which version that is.
 
 Who calls it: outputs, backfills, releases. Errors: those of Spark.
 """
@@ -37,7 +39,8 @@ def upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFr
 
 
 def in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) -> Column:
-    """Whether a row is of one of these lives of receive, up to its batch; and of a later one than `after` has of that life."""
+    """Whether a row is of one of these lives of receive, up to its batch; and of a later one than `after` has of that
+    life."""
     return reduce(
         lambda found, one: found | _of_life(one[0], (after or {}).get(one[0], -1), one[1]),
         sorted(last.items()),
@@ -67,6 +70,9 @@ def kept(spark: SparkSession, path: Location, schema: StructType, received: list
 
 
 def _none(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows, as a local relation: Spark's optimizer ends at it, and there is no job. (Of an empty list Spark makes an RDD.)"""
+    """No rows, as a local relation: Spark's optimizer ends at it, and there is no job.
+
+    (Of an empty list Spark makes an RDD.)
+    """
     nothing = spark.createDataFrame(pa.table({"n": pa.array([], pa.int8())}))
     return nothing.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])

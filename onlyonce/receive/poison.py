@@ -1,10 +1,13 @@
-"""Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on. PROTOCOL.md, 3a.
+"""Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on.
 
-No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its pipeline for
-good: each run would fail at the same batch.
+PROTOCOL.md, 3a.
 
-Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer driver have
-errors of their own. A record is refused only if it fails alone, when it is read and written into a folder that nobody reads.
+No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its
+pipeline for good: each run would fail at the same batch.
+
+Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer
+driver have errors of their own. A record is refused only if it fails alone, when it is read and written into a folder
+that nobody reads.
 
 Who calls it: `receive`. Errors: those of the batch. Not promised: anything for a record that ends the whole process.
 """
@@ -50,7 +53,10 @@ def written(
     attempt: Attempt,
     trial: Trial,
 ) -> Done:
-    """What `write` gives, of a batch without the records at which it fails. `attempt` does the same work without a trace, in a folder of `trial`."""
+    """What `write` gives, of a batch without the records at which it fails.
+
+    `attempt` does the same work without a trace, in a folder of `trial`.
+    """
     known = _known(query, batch)
     looking = False
     while True:
@@ -92,7 +98,10 @@ def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]
 
 @contextmanager
 def in_store(trials: Location) -> Iterator[Location]:
-    """A prefix for one attempt. What a killed driver has left beside it goes too; nobody reads any of it, so it is nobody's loss."""
+    """A prefix for one attempt.
+
+    What a killed driver has left beside it goes too; nobody reads any of it, so it is nobody's loss.
+    """
     store = stores.of(trials)
     store.clear(trials)
     try:

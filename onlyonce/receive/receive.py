@@ -91,7 +91,10 @@ def something_waits(context: RunContext) -> bool:
 
 
 def idle(context: RunContext) -> None:
-    """Of several sources: see which are idle, and let the watermark go on without them. Not within a batch; others may wait."""
+    """Of several sources: see which are idle, and let the watermark go on without them.
+
+    Not within a batch; others may wait.
+    """
     query = context.open_query("receive")
     if not context.pipeline.sources or idling.looked(context, query.database) is None:
         return
@@ -104,8 +107,8 @@ def idle(context: RunContext) -> None:
 def close(context: RunContext, *, ended: bool) -> None:
     """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
 
-    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing waits no
-    batch of receive comes meanwhile.
+    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing
+    waits no batch of receive comes meanwhile.
     """
     query = context.open_query("receive")
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
@@ -123,7 +126,9 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     """Gives the plan of a batch that has added to the catalog."""
     source = context.source()
     listed = source.listed(context.spark, registered)
-    plan = _plan(context, query, batch_id, listed, context.corrected.of(source.registry, listed.batch_no, listed.seen_at))
+    plan = _plan(
+        context, query, batch_id, listed, context.corrected.of(source.registry, listed.batch_no, listed.seen_at)
+    )
     known = Frontier() if context.bounded else None
     if plan.mode == EXACTLY_ONCE:
         catalog_rebuild.catch_up(query.database, query.driver, context.instance, context.events, context.pipeline)
@@ -132,7 +137,10 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     def landed() -> bool:
         return at_least_once.landed(context.events, query.lineage, batch_id)
 
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed, context.pipeline.sources))
+    batch = run(
+        query.database,
+        lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed, context.pipeline.sources),
+    )
     passing("receive-after-begin")
     if batch.committed:
         return None
@@ -144,7 +152,9 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    written = own_tables.append(lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended(), commit)
+    written = own_tables.append(
+        lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended(), commit
+    )
     version = own_tables.exactly(context.events, written)
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
@@ -219,7 +229,10 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
-    """docs/specification/watermark-marker.md: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
+    """docs/specification/watermark-marker.md: begin, one control row under a transaction id of its own, end.
+
+    Never within a batch of receive.
+    """
     with context.receiving:
         number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
         passing("close-after-begin")

@@ -1,7 +1,8 @@
-"""The work of one task of receive on an executor, as a function over Arrow batches: from records to data files of `events`.
+"""The work of one task of receive on an executor, as a function over Arrow batches: from records to data files of
+`events`.
 
-It returns the paths of the files that it has written; the driver commits them (`own_tables`). Who calls it: `receive`, by
-`exchange.mapped`. Errors: those of `receive_unit`; OSError.
+It returns the paths of the files that it has written; the driver commits them (`own_tables`). Who calls it: `receive`,
+by `exchange.mapped`. Errors: those of `receive_unit`; OSError.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ KINDS = {KEPT: "kept", INVALID: "invalid", REMNANT: "remnant", SEED: "control"}
 def exactly_once(work: Work, stamp: Stamp, folder: Location, *, bounded: bool) -> Task:
     """Judge all of a partition, commit its unit, write what is not a duplicate, and the control row.
 
-    A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was known.
+    A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was
+    known.
     """
 
     def task(parts: Parts) -> Batches:
@@ -70,7 +72,10 @@ def without_catalog(stamp: Stamp, folder: Location) -> Task:
 
 
 def _share() -> None:
-    """A worker shares what it keeps of the catalog with the others of its executor, where Spark spills. A driver has it alone."""
+    """A worker shares what it keeps of the catalog with the others of its executor, where Spark spills.
+
+    A driver has it alone.
+    """
     catalog_lookup.share_below(worker.local_folder() if TaskContext.get() else None)
 
 

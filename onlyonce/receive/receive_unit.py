@@ -1,8 +1,8 @@
 """The unit of one receive task: it decides the fate of each record, in one transaction.
 
-It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its unit
-committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to
-Delta (protocol step 3). Who calls it: `receive_task`.
+It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its
+unit committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to Delta
+(protocol step 3). Who calls it: `receive_task`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is kept."""
+    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is
+    kept."""
 
     fates: NDArray[np.int8]
     partition: int
@@ -107,8 +108,13 @@ def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
     code, high, low, time, payload, unknown = joined
     numbers = [column.astype(np.int64, copy=False) for column in (high, low, time, payload)]
     return sizes, Records(
-        code.astype(np.int8, copy=False), numbers[0].view(np.uint64), numbers[1].view(np.uint64), numbers[2], numbers[3], unknown.astype(bool, copy=False)
-    )  # fmt: skip
+        code.astype(np.int8, copy=False),
+        numbers[0].view(np.uint64),
+        numbers[1].view(np.uint64),
+        numbers[2],
+        numbers[3],
+        unknown.astype(bool, copy=False),
+    )
 
 
 def _partition(records: Records) -> int:

@@ -1,7 +1,8 @@
 """The files of a batch in which each record is kept or invalid by itself: the task that reads plain lines writes them.
 
-Nothing brings records together, so they need not wait for another task. Lines that are not plain are left in files of the attempt's own (`block_files`), and a second
-job has the table's reader read them. A task that is tried again writes under other names; the driver is told the names of one attempt of each task, and commits those.
+Nothing brings records together, so they need not wait for another task. Lines that are not plain are left in files of
+the attempt's own (`block_files`), and a second job has the table's reader read them. A task that is tried again writes
+under other names; the driver is told the names of one attempt of each task, and commits those.
 
 Who calls it: `batch_files`. Errors: those of the source and of the task.
 """
@@ -30,7 +31,14 @@ GIVES = "path string, left string"
 
 
 def written(
-    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader, folder: Path, task: Task, gives: str
+    spark: SparkSession,
+    lines: Lines,
+    pipeline: Pipeline,
+    system_time: datetime,
+    reader: Reader,
+    folder: Path,
+    task: Task,
+    gives: str,
 ) -> list[str]:
     """The paths that a task tells of all records; `folder` is for lines that are left."""
     schema = exchange.record_schema(reader)

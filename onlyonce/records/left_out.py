@@ -2,8 +2,9 @@
 
 `placed` says which records are late.
 
-Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
-Not promised: that only committed batches are shown. Rows are shown as soon as they are in `events`.
+Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a
+pipeline that never ran has no rows. Not promised: that only committed batches are shown. Rows are shown as soon as they
+are in `events`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
 
 
 def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs met a closed window, of all outputs or only one, and the first `limit` of them."""
+    """How many (record, window) pairs met a closed window, of all outputs or only one, and the first `limit` of
+    them."""
     rows: list[Row] = []
     total = 0
     windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
@@ -103,7 +105,8 @@ def of_kind(kind: str) -> pc.Expression:
 
 
 def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never ran."""
+    """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never
+    ran."""
     path = settings.data_location(instance) / "events"
     if not log_entries.any_in(path):
         return

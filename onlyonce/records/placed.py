@@ -1,9 +1,11 @@
-"""Which windows the records of an Arrow batch are in, and whether those were closed when they came: whole columns at once, without a JVM.
+"""Which windows the records of an Arrow batch are in, and whether those were closed when they came: whole columns at
+once, without a JVM.
 
-The model's rule says what is late (`onlyonce.model.frontier`). It is asked once for each frontier. All rows of a task of receive carry the same one,
-so there are few.
+The model's rule says what is late (`onlyonce.model.frontier`). It is asked once for each frontier. All rows of a task
+of receive carry the same one, so there are few.
 
-Who calls it: `left_out`, which shows late records, and `onlyonce.outputs.windows.counting`, which counts all. Errors: none of its own.
+Who calls it: `left_out`, which shows late records, and `onlyonce.outputs.windows.counting`, which counts all. Errors:
+none of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 
 
 def judged(part: pa.RecordBatch, window: Window, lateness: int) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
-    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output before that leaves it out."""
+    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output
+    before that leaves it out."""
     closed = closed_by_row(part.column("oo_frontier"), window, lateness)
     known = closed != NOTHING_CLOSED
     if isinstance(window, Chained):

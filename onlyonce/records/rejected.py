@@ -1,6 +1,9 @@
-"""The records that outputs have rejected: reason and window from the log, values from the table `events`. Without a JVM.
+"""The records that outputs have rejected: reason and window from the log, values from the table `events`.
 
-Who calls it: `onlyonce rejected`, `onlyonce.open`. Errors: Retryable while the database is away. Not promised: the values of a record that was removed from `events` meanwhile.
+Without a JVM.
+
+Who calls it: `onlyonce rejected`, `onlyonce.open`. Errors: Retryable while the database is away. Not promised: the
+values of a record that was removed from `events` meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ ID = ("oo_high", "oo_low")
 def rows(
     database: Database, pipeline: Pipeline, instance: str, limit: int, output: str | None = None
 ) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs are rejected, of all outputs or only one, and `limit` of them with the declared columns."""
+    """How many (record, window) pairs are rejected, of all outputs or only one, and `limit` of them with the declared
+    columns."""
     total, found = run(database, lambda conn: rejections.some(conn, instance, output, limit))
     values = _values(pipeline, instance, found)
     none = dict.fromkeys(pipeline.columns())
@@ -33,7 +37,10 @@ def rows(
 def _told(row: Row) -> Row:
     """The output, the reason and the window first; then whose record it is."""
     told = {name: row[name] for name in ("output", "reason", "window_start", "window_end", "event_time", "record_id")}
-    return told | {"batch": f"{row['lineage']}/{row['batch']}", "received": f"{row['received_as']}/{row['received_in']}"}
+    return told | {
+        "batch": f"{row['lineage']}/{row['batch']}",
+        "received": f"{row['received_as']}/{row['received_in']}",
+    }
 
 
 def _values(pipeline: Pipeline, instance: str, found: list[Row]) -> dict[str, Row]:
@@ -42,7 +49,11 @@ def _values(pipeline: Pipeline, instance: str, found: list[Row]) -> dict[str, Ro
         return {}
     ids = [from_hex(row["record_id"]) for row in found]
     batches = pa.array({row["received_in"] for row in found}, pa.int64())
-    where = left_out.of_kind("kept") & pc.field("oo_batch").isin(batches) & pc.field("oo_high").isin(pa.array({one.high for one in ids}, pa.int64()))
+    where = (
+        left_out.of_kind("kept")
+        & pc.field("oo_batch").isin(batches)
+        & pc.field("oo_high").isin(pa.array({one.high for one in ids}, pa.int64()))
+    )
     wanted = {(one.high, one.low): row["record_id"] for one, row in zip(ids, found, strict=True)}
     values: dict[str, Row] = {}
     for part in left_out.parts(instance, where, [*ID, *pipeline.columns()]):

@@ -1,9 +1,11 @@
 """Tells what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
-An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked for.
+An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked
+for.
 
-Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: a
-quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only counted.
+Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is
+away. Not promised: a quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only
+counted.
 """
 
 from __future__ import annotations
@@ -34,25 +36,40 @@ from onlyonce.sources.parse.record_id import Asked, RecordId
 Row = dict[str, Any]
 
 PLATFORM = [
-    "oo_kind", "oo_high", "oo_low", "oo_lineage", "oo_batch", "oo_partition", "oo_event_time", "oo_system_time", "oo_frontier", "oo_reason",
-    "oo_place", "oo_raw",
-]  # fmt: skip
+    "oo_kind",
+    "oo_high",
+    "oo_low",
+    "oo_lineage",
+    "oo_batch",
+    "oo_partition",
+    "oo_event_time",
+    "oo_system_time",
+    "oo_frontier",
+    "oo_reason",
+    "oo_place",
+    "oo_raw",
+]
 MOST = 20
 """Invalid lines that are shown of those that give these values."""
 NEVER_SEEN = (
-    "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run has taken in "
-    "(onlyonce run PIPELINE --dry-run), or was on a line or in a file that could not be read (onlyonce invalid PIPELINE)",
+    "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run "
+    "has taken in "
+    "(onlyonce run PIPELINE --dry-run), or was on a line or in a file that could not be read (onlyonce invalid "
+    "PIPELINE)",
     "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
-    "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the catalog",
+    "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the "
+    "catalog",
 )
 NOT_THERE = "not there: never kept, or collected since"
 NOT_NEEDED = "none: a record is its place"
 IN_CATALOG_ONLY = (
-    "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
+    "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. "
+    "The next run "
     "ends it; onlyonce doctor says whether it is stuck"
 )
 ERASED = (
-    "erased: its id is in the catalog, so a re-delivery is a duplicate, but its row was removed from `events`. onlyonce.removals has the "
+    "erased: its id is in the catalog, so a re-delivery is a duplicate, but its row was removed from `events`. "
+    "onlyonce.removals has the "
     "erasures (onlyonce forget) and when they were. Where none of them took it, its batch has not come to its end"
 )
 
@@ -75,9 +92,12 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         ]
     shown = [fate for _, fate, _ in judged]
     facts = {
-        **wanted.values, "record id": " or ".join(map(str, wanted.ids)),
-        "catalog": NOT_NEEDED if pipeline.by_position else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
-    }  # fmt: skip
+        **wanted.values,
+        "record id": " or ".join(map(str, wanted.ids)),
+        "catalog": NOT_NEEDED
+        if pipeline.by_position
+        else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
+    }
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
     told = _told(shown, bool(known)) + (_removed(kept) if not shown and kept is not None else [])
     told = [ERASED] if known and not shown and erased else told
@@ -176,7 +196,10 @@ def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row
 
 
 def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row]:
-    """The windows of a record, with what the output's function said where it rejected it. Of sessions it has none, since it is in none."""
+    """The windows of a record, with what the output's function said where it rejected it.
+
+    Of sessions it has none, since it is in none.
+    """
     if not rejected:
         return windows
     said = {(one.window_start, one.window_end): f"rejected: {one.reason}" for one in rejected}
@@ -185,7 +208,9 @@ def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row
         return [_shown(windows[0]["output"], "rejected", None, None, reason, None)]
     nowhere = {"rows": None, "generation": None, "made_by": None, "made_at": None}
     return [
-        row | {"fate": "rejected", "state": said[at]} | nowhere if (at := (row["window_start"], row["window_end"])) in said else row
+        row | {"fate": "rejected", "state": said[at]} | nowhere
+        if (at := (row["window_start"], row["window_end"])) in said
+        else row
         for row in windows
     ]
 
@@ -242,7 +267,13 @@ def _in_catalog(connection: Connection, instance: str, wanted: RecordId) -> Chun
     ids = (one[0], one[1])
     probes = bloom.probes(ids)
     for row in ask(connection, "trace", "chunks", instance=instance, high=wanted.high):
-        at = {"instance": instance, "bucket": row.bucket, "lineage": row.lineage, "batch": row.batch, "partition": row.partition}
+        at = {
+            "instance": instance,
+            "bucket": row.bucket,
+            "lineage": row.lineage,
+            "batch": row.batch,
+            "partition": row.partition,
+        }
         known = bloom.read(_bytes(connection, "filter", at), row.id_count)
         if known is None or len(bloom.maybe(known, probes)):
             held = _bytes(connection, "ids", at)

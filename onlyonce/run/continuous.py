@@ -1,15 +1,18 @@
-"""The queries of a long run: each is started once and stays up, receive and the outputs beside each other. docs/specification/long-run.md.
+"""The queries of a long run: each is started once and stays up, receive and the outputs beside each other.
+docs/specification/long-run.md.
 
-Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that order:
+Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that
+order:
 - a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
 - a close happens between two batches of receive (`receive.close`);
 - late rows are folded in between two batches of their output, by the output's own thread.
 
-An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it (`down`).
+An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it
+(`down`).
 
-Who calls it: `onlyonce.run.stream`. Errors: the first error of receive, of the search for new input, or of the last output that was up;
-the other queries then end before their next batch. At a stop: the error of an output that stands still. Not promised: that
-a query which hangs is noticed; `turns` then stops growing.
+Who calls it: `onlyonce.run.stream`. Errors: the first error of receive, of the search for new input, or of the last
+output that was up; the other queries then end before their next batch. At a stop: the error of an output that stands
+still. Not promised: that a query which hangs is noticed; `turns` then stops growing.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ VOUCHED_FOR = ("/events", "/close")
 
 
 def trigger(every: timedelta) -> Mapping[str, Any]:
-    """The trigger of a query that stays up: twice as often as the driver looks, since a record waits for receive's and then for an output's."""
+    """The trigger of a query that stays up: twice as often as the driver looks, since a record waits for receive's and
+    then for an output's."""
     seconds = min(max(every.total_seconds() / 2, LEAST_SECONDS), MOST_SECONDS)
     return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
@@ -65,9 +69,11 @@ def trigger(every: timedelta) -> Mapping[str, Any]:
 def up(
     context: RunContext, ask_stop: Callable[[], None], tell: Callable[[Mapping[str, str]], None]
 ) -> Iterator[Callable[[], bool]]:
-    """Keep receive and all outputs up; gives what looks once for something new. Whatever ends the block ends them all, each
-    between two of its batches; then it raises what ended the first. `ask_stop` makes the run's `between_batches` raise;
-    `tell` is told of the outputs that stand still, whenever these are others."""
+    """Keep receive and all outputs up; gives what looks once for something new.
+
+    Whatever ends the block ends them all, each between two of its batches; then it raises what ended the first.
+    `ask_stop` makes the run's `between_batches` raise; `tell` is told of the outputs that stand still, whenever these
+    are others."""
     context.spark.conf.set(state.UNLOAD, "false")  # its stores stay open from batch to batch
     receive.begin(context)
     roots = context.pipeline.roots()
@@ -76,7 +82,9 @@ def up(
     work += [partial(_stay_up, context, root, down) for root in roots]
     receive.register(context)
     failures: list[BaseException] = []
-    threads = [InheritableThread(target=_kept, args=(step, failures, ask_stop), name=THREAD, daemon=True) for step in work]
+    threads = [
+        InheritableThread(target=_kept, args=(step, failures, ask_stop), name=THREAD, daemon=True) for step in work
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -136,8 +144,10 @@ class _Looks:
         self._done: dict[str, int] = {}
 
     def look(self) -> bool:
-        """Register what is new once all before it is taken in, and close what is due. Gives whether each query has got on since that was last so, or has
-        nothing to do. What stands still is not waited for."""
+        """Register what is new once all before it is taken in, and close what is due.
+
+        Gives whether each query has got on since that was last so, or has nothing to do. What stands still is not
+        waited for."""
         # Not beside a batch that waits or is at work: what comes meanwhile is one batch, and no queue of small ones.
         if not receive.something_waits(self._context):
             receive.register(self._context)
@@ -193,8 +203,8 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
     compacted = run(context.database, lambda conn: compaction.compacted(conn, context.instance))
-    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that are compacted each has
-    # ended, and Delta may have forgotten them.
+    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that
+    # are compacted each has ended, and Delta may have forgotten them.
     return not any(
         str(log_entries.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
         for version in range(max(after, compacted) + 1, upto + 1)
@@ -204,7 +214,8 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
 
 def _fold_late(context: RunContext, root: Output) -> None:
     for span in late_windows.of_stream(context.database, context.pipeline, context.instance, root):
-        # What is asked to stop, and windows that are not written yet, are for later: after the next batch, or by the next run.
+        # What is asked to stop, and windows that are not written yet, are for later: after the next batch, or by the
+        # next run.
         with suppress(Stopped, OpenWindows):
             context.between_batches()
             backfill.recompute(context, root, span, "late rows")

@@ -1,7 +1,7 @@
 """Runs through a pipeline once: receive to its end, then the closes that are due, then the outputs, some side by side.
 
-An output that fails does not stop the others. If receive fails no output begins, since the log does not vouch for what an
-unfinished batch has left in `events`.
+An output that fails does not stop the others. If receive fails no output begins, since the log does not vouch for what
+an unfinished batch has left in `events`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def bounded(context: RunContext) -> None:
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
-    """Give each output its turn, in the order of the declaration, as many at once as the settings say. One that is made from another's closed windows
-    has it behind that one, which has written them then; where that one fails it has none."""
+    """Give each output its turn, in the order of the declaration, as many at once as the settings say.
+
+    One that is made from another's closed windows has it behind that one, which has written them then; where that one
+    fails it has none."""
     pipeline, roots = context.pipeline, context.pipeline.roots()
     waiting, found = deque(root for root in roots if not pipeline.upstream(root)), _Failures()
 

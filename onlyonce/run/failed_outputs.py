@@ -1,4 +1,6 @@
-"""The outputs of a long run that stand still. The threads of the outputs and the thread that watches them share it. docs/specification/long-run.md.
+"""The outputs of a long run that stand still.
+
+The threads of the outputs and the thread that watches them share it. docs/specification/long-run.md.
 
 Who calls it: `onlyonce.run.continuous`. Errors: the error that the run ends with when every output stands still.
 """
@@ -34,8 +36,10 @@ class Down:
         return [name for name in self._outputs if name not in self.found]
 
     def add(self, name: str, error: BaseException) -> float | None:
-        """An output failed. Gives after how many seconds to try it again; None: that would not help. Raises what the run ends
-        with if no other is up."""
+        """An output failed.
+
+        Gives after how many seconds to try it again; None: that would not help. Raises what the run ends with if no
+        other is up."""
         log.error("output stands still", output=name, kind=type(error).__name__, what=str(error))
         with self._lock:
             self.found[name] = error

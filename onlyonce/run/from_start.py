@@ -1,7 +1,7 @@
 """New lives of outputs whose rows depend on the state of their stream: a new stream would not have it.
 
-A processor's output is computed from the start: the new life reads `events` from the beginning, and its rows take the place of all that were there
-(`onlyonce.outputs.stateful.anew`). Of a join it is refused.
+A processor's output is computed from the start: the new life reads `events` from the beginning, and its rows take the
+place of all that were there (`onlyonce.outputs.stateful.anew`). Of a join it is refused.
 
 Who calls it: `onlyonce.run.lineage`. Errors: Refused.
 """
@@ -24,9 +24,11 @@ def asked(instance: str, query: str, start: Start) -> Start:
     root = next((output for output in known.roots() if output.name == query), None) if known else None
     if root and root.join:
         raise Refused(
-            f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new life would not have that",
+            f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new "
+            "life would not have that",
             data="nothing was changed; the rows that are written stay",
-            hint="put its checkpoint back from a backup; or declare the join under another name, with a target of its own: it reads `events` from "
+            hint="put its checkpoint back from a backup; or declare the join under another name, with a target of "
+            "its own: it reads `events` from "
             "the start",
         )
     if root is None or root.stateful is None:

@@ -1,8 +1,9 @@
-"""A life of an output that begins with what retention has left of `events`, because a person says that this will do. docs/specification/removal.md.
+"""A life of an output that begins with what retention has left of `events`, because a person says that this will do.
+docs/specification/removal.md.
 
-An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed they are refused, until
-`onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of such a life's. Totals and the first sessions are
-of the kept records alone.
+An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed they
+are refused, until `onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of such a
+life's. Totals and the first sessions are of the kept records alone.
 
 Who calls it: `onlyonce.run.lineage`. Errors: Refused where nothing is removed, and for what is not declared.
 """

@@ -1,7 +1,9 @@
-"""Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the way out.
+"""Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged.
 
-Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
-window, and leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next run
+Refusals name this command as the way out.
+
+Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open window, and
+leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next run
 makes the checkpoint.
 """
 
@@ -33,10 +35,10 @@ from onlyonce.storage import log_entries, opening
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
     """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
 
-    Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which they
-    may commit; DatabaseAway where one does not answer. `start` is what a changed
-    declaration asks of the new life beside what the log says (`onlyonce.operate.change.plan`). `from_kept`: where `events` has no
-    beginning any more, what is kept will do (`kept_start`).
+    Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which
+    they may commit; DatabaseAway where one does not answer. `start` is what a changed declaration asks of the new life
+    beside what the log says (`onlyonce.operate.change.plan`). `from_kept`: where `events` has no beginning any more,
+    what is kept will do (`kept_start`).
     """
     instance, _, query = target.strip("/").partition("/")
     start = from_start.asked(instance, query, start)
@@ -82,7 +84,8 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
         raise Refused(
             f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
             data="nothing was changed; a new life would write the records of the forgotten batches again",
-            hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from one moment",
+            hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from "
+            "one moment",
         )
 
 
@@ -99,8 +102,8 @@ def _relive(
 
 
 def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
-    """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else made
-    ready to be withdrawn; always where the new life takes all rows out of the target."""
+    """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else
+    made ready to be withdrawn; always where the new life takes all rows out of the target."""
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
         staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, row.batch_id)]
@@ -160,8 +163,10 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
 
 
 def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
-    """How many records a batch must have, given how many have a fate. Of a topic the offsets are the most that there can
-    be: without Spark nobody counts the gaps that transactions leave."""
+    """How many records a batch must have, given how many have a fate.
+
+    Of a topic the offsets are the most that there can be: without Spark nobody counts the gaps that transactions leave.
+    """
     if "offsets" in source_to:
         most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
         return lambda fated: min(fated, most)

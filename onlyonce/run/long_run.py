@@ -1,7 +1,8 @@
 """A long run: one driver that takes in what comes until it is asked to stop. This module keeps its row in the log; its
 queries are in `onlyonce.run.continuous`.
 
-It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to do. docs/specification/long-run.md. Who calls it: `onlyonce.run.stream`.
+It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to do.
+docs/specification/long-run.md. Who calls it: `onlyonce.run.stream`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class LongRun:
         self._down = down
 
     def turns(self, look: Callable[[], bool], every: timedelta) -> None:
-        """Look after look, one for each interval, until `between_batches` raises. `look` gives whether a turn is done by it."""
+        """Look after look, one for each interval, until `between_batches` raises.
+
+        `look` gives whether a turn is done by it.
+        """
         while True:
             self.between_batches()
             self._turns += look()
@@ -94,8 +98,12 @@ class LongRun:
 
 
 @contextmanager
-def held(database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None) -> Iterator[LongRun]:
-    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error. However the block ends, its heart stops.
+def held(
+    database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None
+) -> Iterator[LongRun]:
+    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
+
+    However the block ends, its heart stops.
 
     Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
     """
@@ -103,7 +111,9 @@ def held(database: Database, instance: str, run_id: str, every: timedelta, place
     beat = timedelta(seconds=settings.heartbeat_seconds())
     place = place or Place(database, instance)
     released = place.ours()
-    taken = run(database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat, released=released))
+    taken = run(
+        database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat, released=released)
+    )
     mine = LongRun(database, taken, place)
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)

@@ -1,7 +1,9 @@
-"""The place of a pipeline's long run, as a lock that its driver's session holds; and a driver that stands by, with Spark started, until the place is free.
+"""The place of a pipeline's long run, as a lock that its driver's session holds; and a driver that stands by, with
+Spark started, until the place is free.
 
-A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by whatever end its process came. So the next driver need not wait, and one
-that stands by has nothing to start. The lock decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
+A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by
+whatever end its process came. So the next driver need not wait, and one that stands by has nothing to start. The lock
+decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
 
 Who calls it: `onlyonce.run.stream`. Errors: those of `run`.
 """
@@ -44,7 +46,8 @@ class Place:
 
 
 def wait(database: Database, instance: str, place: Place) -> bool:
-    """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as well."""
+    """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as
+    well."""
     seen = run(database, lambda conn: long_runs.look(conn, instance))
     told = False
     while True:

@@ -1,4 +1,6 @@
-"""Entry point: drain a pipeline, run it bounded, or run it without end. The DAG `<pipeline>_stream` and `onlyonce run` run it.
+"""Entry point: drain a pipeline, run it bounded, or run it without end.
+
+The DAG `<pipeline>_stream` and `onlyonce run` run it.
 
 The report is read from the log afterwards.
 """
@@ -76,7 +78,9 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, s
         fates = views.rows(conn, "run_fates", run_id=run_id)  # type: ignore[arg-type]
         commits = views.rows(conn, "run_commits", run_id=run_id)  # type: ignore[arg-type]
         facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-        return Report(f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings)
+        return Report(
+            f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
+        )
 
     return run(database, read)
 
@@ -110,7 +114,9 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
     return context.skipped
 
 
-def _stand_by(pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: standby.Place) -> RunContext | None:
+def _stand_by(
+    pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: standby.Place
+) -> RunContext | None:
     """What a driver that takes another's place has ready; None where it is not to take it."""
     context = _context(pipeline, instance, database, asked)
     context.spark.range(1).count()  # with the first job Spark starts much that the next one has
@@ -176,7 +182,8 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
         }  # fmt: skip
         return Report(f"{pipeline.name}: a run would read", asked.run_id, told)
     inbox = source_files.placed(
-        source_files.inbox_of(pipeline, pipeline.name, asked.max_files), lambda: session.start(f"onlyonce {pipeline.name}", asked.master)
+        source_files.inbox_of(pipeline, pipeline.name, asked.max_files),
+        lambda: session.start(f"onlyonce {pipeline.name}", asked.master),
     )
     batches = source_files.waiting(inbox)
     files = [file for batch in batches for file in batch]
@@ -185,7 +192,9 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
         "inbox": str(inbox.folder),
     }  # fmt: skip
     skipped = inbox.folders.skipped
-    return Report(f"{pipeline.name}: a run would read", asked.run_id, facts, warnings=[folders.told(skipped)] if skipped else [])
+    return Report(
+        f"{pipeline.name}: a run would read", asked.run_id, facts, warnings=[folders.told(skipped)] if skipped else []
+    )
 
 
 def cli() -> None:

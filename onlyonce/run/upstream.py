@@ -1,7 +1,8 @@
-"""What an output of a chain waits for in a long run: that the output before it has read and written as far as its batch reads. docs/specification/long-run.md.
+"""What an output of a chain waits for in a long run: that the output before it has read and written as far as its batch
+reads. docs/specification/long-run.md.
 
-In a drain an output has its turn behind the one before it, so there is nothing to wait for. Who calls it: `continuous`. Errors: Retryable where the one before stands
-still; what `between_batches` raises.
+In a drain an output has its turn behind the one before it, so there is nothing to wait for. Who calls it: `continuous`.
+Errors: Retryable where the one before stands still; what `between_batches` raises.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from onlyonce.model.windows import Session, micros, own
 
 
 def await_written(context: RunContext, root: Output, query: Query, upto: int, down: Container[str]) -> None:
-    """Wait until the outputs before this one have written all windows that are closed at a version of `events`. `down`: those that stand still."""
+    """Wait until the outputs before this one have written all windows that are closed at a version of `events`.
+
+    `down`: those that stand still.
+    """
     for before in context.pipeline.upstream(root):
         while not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto)):  # type: ignore[misc]
             if before.name in down:
-                raise Retryable(f"output {root.name}: {before.name}, from whose windows it is made, stands still", hint=f"mend {before.name}; this goes on by itself")
+                raise Retryable(
+                    f"output {root.name}: {before.name}, from whose windows it is made, stands still",
+                    hint=f"mend {before.name}; this goes on by itself",
+                )
             query.between_batches()
             with context.receiving:
                 context.receiving.wait(LOOK_SECONDS)

@@ -1,4 +1,6 @@
-"""Withdraws an output's batch that began, did not end, and has lost its checkpoint. First it finds what the batch has left in the sinks.
+"""Withdraws an output's batch that began, did not end, and has lost its checkpoint.
+
+First it finds what the batch has left in the sinks.
 
 | left in the sink                                    | seen by a reader | a new life        |
 |-----------------------------------------------------|------------------|-------------------|
@@ -8,10 +10,11 @@
 | an upsert, a history, rows at least once            | yes              | writes over them  |
 | an append, an increment, rows in the outbox         | yes              | would write twice |
 
-In the last case the batch must be finished (`onlyonce.outputs.windows.finishing`). In all others it is withdrawn as a whole.
+In the last case the batch must be finished (`onlyonce.outputs.windows.finishing`). In all others it is withdrawn as a
+whole.
 
-Who calls it: `onlyonce.run.lineage`, after it has raised the epoch in each database of the lineage. PostgreSQL refuses units of an older epoch.
-A Delta table can't, so the batch's transaction id is used up there before its unit is removed.
+Who calls it: `onlyonce.run.lineage`, after it has raised the epoch in each database of the lineage. PostgreSQL refuses
+units of an older epoch. A Delta table can't, so the batch's transaction id is used up there before its unit is removed.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class Left:
 
 
 def left(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> list[Left]:
-    """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's hand."""
+    """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's
+    hand."""
     there = [
         *units.of_batch(connection, driver.lineage, batch_id),
         *authorities.units_elsewhere(connection, driver, batch_id),
@@ -91,16 +95,20 @@ def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: in
 
 
 def holds(path: Location, app_id: str, batch_id: int) -> bool:
-    """Return whether a Delta table has the rows of a transaction: the transaction is in the table's snapshot, and was not used up by `take`.
+    """Return whether a Delta table has the rows of a transaction: the transaction is in the table's snapshot, and was
+    not used up by `take`.
 
-    The history comes last: its owner may clean it. It outlives a transaction only if `delta.setTransactionRetentionDuration` is set.
+    The history comes last: its owner may clean it. It outlives a transaction only if
+    `delta.setTransactionRetentionDuration` is set.
     """
     if not log_entries.any_in(path):
         return False
     table = opening.table(path)
     if _has(table, app_id, batch_id):
         return not _has(table, app_id + USED_UP, batch_id)
-    notes = [note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)]
+    notes = [
+        note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)
+    ]
     return any(note.get("unit") != TAKEN for note in notes)
 
 
@@ -110,15 +118,18 @@ def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
 
 
 def take_all(path: Location, app_id: str, batch_id: int) -> None:
-    """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there: they come before its rows."""
+    """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there:
+    they come before its rows."""
     if is_ours(beside(path)) and not holds(beside(path), app_id, batch_id):
         take(beside(path), app_id, batch_id)
     take(path, app_id, batch_id)
 
 
 def take(path: Location, app_id: str, batch_id: int) -> None:
-    """Commit nothing under a transaction, so that a fenced driver's rows can't land by it. Raises Retryable when another
-    commit came in between, also one that landed just these rows; Refused for a table that takes no commit of ours."""
+    """Commit nothing under a transaction, so that a fenced driver's rows can't land by it.
+
+    Raises Retryable when another commit came in between, also one that landed just these rows; Refused for a table that
+    takes no commit of ours."""
     if not log_entries.any_in(path):
         return
     table = opening.table(path)
@@ -127,7 +138,8 @@ def take(path: Location, app_id: str, batch_id: int) -> None:
     if _has(table, app_id, batch_id):
         return  # taken before, by a new life that did not come to its end
     mark = CommitProperties(
-        custom_metadata={"userMetadata": _mark(app_id, batch_id)}, app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + USED_UP)]
+        custom_metadata={"userMetadata": _mark(app_id, batch_id)},
+        app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + USED_UP)],
     )
     try:
         table.create_write_transaction(
@@ -139,7 +151,8 @@ def take(path: Location, app_id: str, batch_id: int) -> None:
         raise Refused(
             f"the table {path} can't be guarded against a driver that was at work: {str(error).splitlines()[0]}",
             data="nothing was withdrawn",
-            hint="is the table of a version that deltalake can't write? Take that feature out of it, or put the checkpoint back",
+            hint="is the table of a version that deltalake can't write? Take that feature out of it, or put the "
+            "checkpoint back",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The declared type of a column, told from its values. Pure.
 
-It is a type that a declaration takes (Spark's DDL). If values disagree, or there are none, it is `string`, by which nothing is
-lost. Who calls it: `sample`.
+It is a type that a declaration takes (Spark's DDL). If values disagree, or there are none, it is `string`, by which
+nothing is lost. Who calls it: `sample`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (types.is_boolean, "boolean"), (types.is_int8, "tinyint"), (types.is_int16, "smallint"), (types.is_int32, "int"),
-    (types.is_uint8, "smallint"), (types.is_uint16, "int"), (types.is_integer, "long"), (types.is_float16, "float"),
-    (types.is_float32, "float"), (types.is_floating, "double"), (types.is_date, "date"), (types.is_timestamp, "timestamp"),
-    (types.is_binary, "binary"), (types.is_large_binary, "binary"), (types.is_fixed_size_binary, "binary"),
-)  # fmt: skip
+    (types.is_boolean, "boolean"),
+    (types.is_int8, "tinyint"),
+    (types.is_int16, "smallint"),
+    (types.is_int32, "int"),
+    (types.is_uint8, "smallint"),
+    (types.is_uint16, "int"),
+    (types.is_integer, "long"),
+    (types.is_float16, "float"),
+    (types.is_float32, "float"),
+    (types.is_floating, "double"),
+    (types.is_date, "date"),
+    (types.is_timestamp, "timestamp"),
+    (types.is_binary, "binary"),
+    (types.is_large_binary, "binary"),
+    (types.is_fixed_size_binary, "binary"),
+)
 
 
 def of_json(values: Sequence[Any]) -> str:
@@ -61,8 +72,9 @@ def of_csv(texts: Sequence[str | None]) -> str:
 
 
 def of_arrow(kind: pa.DataType) -> str:
-    """The type of a column of Parquet or Avro. One that a declaration has no word for is `string`: the file then says what does
-    not fit."""
+    """The type of a column of Parquet or Avro.
+
+    One that a declaration has no word for is `string`: the file then says what does not fit."""
     if types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if types.is_map(kind):

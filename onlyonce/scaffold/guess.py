@@ -1,4 +1,6 @@
-"""Guesses which columns identify a record, which one says when it happened, and which window is good to begin with. Pure.
+"""Guesses which columns identify a record, which one says when it happened, and which window is good to begin with.
+
+Pure.
 
 A guess has its reason beside it, which becomes a comment of the declaration: a person decides. Who calls it: `project`.
 Not promised: that what is unique in a sample is unique in all of the input.
@@ -55,13 +57,30 @@ def event_time(sample: Sample) -> Guess:
 
 
 def _hint(sample: Sample) -> str:
-    """Return what to do about a file without a time; a date such as 3/1/2026 is named, since nothing says which of its numbers is the month."""
-    found = next(((name, str(value)) for name, kind in sample.columns.items() if kind == "string" for value in sample.values(name) if DATE.fullmatch(str(value))), None)
+    """Return what to do about a file without a time; a date such as 3/1/2026 is named, since nothing says which of its
+    numbers is the month."""
+    found = next(
+        (
+            (name, str(value))
+            for name, kind in sample.columns.items()
+            if kind == "string"
+            for value in sample.values(name)
+            if DATE.fullmatch(str(value))
+        ),
+        None,
+    )
     needed = "a record needs the time at which it happened, as 2026-03-01T12:00:00Z; of columns, a timestamp"
     if found and found[0] in sample.unsure:
         forms = " or ".join(sample.unsure[found[0]])
-        return f"{needed}; column {found[0]} has {found[1][:40]!r}, which is {forms}: name a sample that has a day beyond 12, or have it exported as 2026-03-01"
-    return f"{needed}; column {found[0]} has {found[1][:40]!r}, which no rule reads: have it exported as 2026-03-01" if found else needed
+        return (
+            f"{needed}; column {found[0]} has {found[1][:40]!r}, which is {forms}: name a sample that has a day "
+            "beyond 12, or have it exported as 2026-03-01"
+        )
+    return (
+        f"{needed}; column {found[0]} has {found[1][:40]!r}, which no rule reads: have it exported as 2026-03-01"
+        if found
+        else needed
+    )
 
 
 def record_id(sample: Sample) -> Guess:
@@ -84,7 +103,8 @@ def record_id(sample: Sample) -> Guess:
         return Guess(pair, f"together {told}; no column is alone")
     return Guess(
         (),
-        "no column or pair is unique in the sample: a record is its place in its file, and what is delivered again counts again",
+        "no column or pair is unique in the sample: a record is its place in its file, and what is delivered "
+        "again counts again",
     )
 
 

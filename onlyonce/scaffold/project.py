@@ -50,7 +50,9 @@ class _Text(Template):
 
 
 def make(name: str, folder: Path, source: Path | None) -> list[Path]:
-    """Write the project `name` into a folder of that name below `folder`; gives the files. `source`: a sample of its input.
+    """Write the project `name` into a folder of that name below `folder`; gives the files.
+
+    `source`: a sample of its input.
 
     Raises Refused for a name that can't be one, a sample that can't be read, and a file that is there.
     """
@@ -70,7 +72,8 @@ def _check_name(name: str) -> None:
         or (found is not None and found.origin is not None)
     ):
         raise Refused(
-            f"a project can't be named {name}: Python, a package that is installed, or a folder of the project has that name",
+            f"a project can't be named {name}: Python, a package that is installed, or a folder of the project has "
+            "that name",
             data=NOT_READ,
             hint=f"choose another, like {name}_pipelines",
         )
@@ -98,19 +101,31 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
     return {
-        "name": name, "upper": name.upper(), "unit": unit, "version": metadata.version("onlyonce-pipelines"),
+        "name": name,
+        "upper": name.upper(),
+        "unit": unit,
+        "version": metadata.version("onlyonce-pipelines"),
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
-        "aliases": f"    # What the file calls them.\n    aliases={json.dumps(dict(sample.aliases), ensure_ascii=False)},\n" if sample.aliases else "",
-        "formats": f"    # How it writes these times, in UTC unless the form has %z: a guess from the sample.\n    formats={json.dumps(dict(sample.formats))},\n" if sample.formats else "",
-        "record_id": _tuple(record.columns), "id_reason": record.reason,
-        "event_time": time.columns[0], "time_reason": time.reason,
+        "aliases": "    # What the file calls them.\n    "
+        f"aliases={json.dumps(dict(sample.aliases), ensure_ascii=False)},\n"
+        if sample.aliases
+        else "",
+        "formats": "    # How it writes these times, in UTC unless the form has %z: a guess from the sample.\n    "
+        f"formats={json.dumps(dict(sample.formats))},\n"
+        if sample.formats
+        else "",
+        "record_id": _tuple(record.columns),
+        "id_reason": record.reason,
+        "event_time": time.columns[0],
+        "time_reason": time.reason,
         **_of_test(sample, record.columns, time.columns[0]),
-    }  # fmt: skip
+    }
 
 
 def _of_test(sample: Sample, record_id: tuple[str, ...], event_time: str) -> dict[str, str]:
-    """The record that the project's test makes of a number and a time, and the fates of four records of which two are the same."""
+    """The record that the project's test makes of a number and a time, and the fates of four records of which two are
+    the same."""
     values = dict.fromkeys((*record_id, event_time), "time")
     for name in record_id:
         if sample.columns[name] != "timestamp":
@@ -134,9 +149,15 @@ def _refuse_what_no_declaration_takes(
         name="counts", transform="m:f", window=Fixed(timedelta(hours=1)), sink=Postgres(table=f"results.{name}")
     )
     Pipeline(
-        name=name, source=Files(format=sample.format, header=sample.header), schema=", ".join(columns),  # type: ignore[arg-type]
-        record_id=record_id, event_time=event_time, outputs=(output,), aliases=sample.aliases, formats=sample.formats,
-    )  # fmt: skip
+        name=name,
+        source=Files(format=sample.format, header=sample.header),
+        schema=", ".join(columns),  # type: ignore[arg-type]
+        record_id=record_id,
+        event_time=event_time,
+        outputs=(output,),
+        aliases=sample.aliases,
+        formats=sample.formats,
+    )
 
 
 def _in_containers(name: str) -> dict[str, str]:

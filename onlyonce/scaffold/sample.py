@@ -1,7 +1,7 @@
 """Reads the beginning of an input file: its columns, their types, and some rows. Decides nothing.
 
-At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init --from`.
-Errors: Refused for what can't be read.
+At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init
+--from`. Errors: Refused for what can't be read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def read(path: Path) -> Sample:
     names = _declared(list(columns))
     aliases = {declared: name for name, declared in names.items() if declared != name}
     of_name = {names[name]: declared for name, declared in columns.items()}
-    found = Sample(path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases)
+    found = Sample(
+        path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases
+    )
     return _with_forms(found) if kind in ("json", "csv") else found
 
 
@@ -133,7 +135,8 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
         raise Refused(
             f"{path} can't be read: its values are separated by {other!r}, and CSV is read with commas (RFC 4180)",
             data=NOT_READ,
-            hint="export it with commas (Excel: 'CSV UTF-8 (comma delimited)' under a locale with a decimal point); its times as 2026-03-01T12:00:00Z",
+            hint="export it with commas (Excel: 'CSV UTF-8 (comma delimited)' under a locale with a decimal "
+            "point); its times as 2026-03-01T12:00:00Z",
         )
     first = lines[0]
     header = _is_header(first, lines[1:])
@@ -178,13 +181,15 @@ def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
 
 
 def _other_delimiter(lines: list[list[str]]) -> str | None:
-    """Return what separates the values if it is no comma: the first line has none, and each line has the same number of the other one."""
+    """Return what separates the values if it is no comma: the first line has none, and each line has the same number of
+    the other one."""
     counts = {one: {sum(cell.count(one) for cell in line) for line in lines} for one in OTHER_DELIMITERS}
     return next((one for one, found in counts.items() if len(lines[0]) == 1 and len(found) == 1 and found != {0}), None)
 
 
 def _is_header(first: list[str], others: list[list[str]]) -> bool:
-    """Return whether a line of CSV has names: plain ones, or any that are no values if other lines have some in the same columns."""
+    """Return whether a line of CSV has names: plain ones, or any that are no values if other lines have some in the
+    same columns."""
     if len({*first}) < len(first) or not all(name.strip() for name in first):
         return False
     if all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first):
@@ -202,7 +207,9 @@ def _declared(names: list[str]) -> dict[str, str]:
         if not re.fullmatch(r"\w+", name):
             words = re.sub(r"\W+", "_", name).strip("_").lower()
             words = words if words[:1].isalpha() and not words.startswith(PREFIX) else f"column_{words}".rstrip("_")
-            plain = next(one for number in count(1) if (one := words if number == 1 else f"{words}_{number}") not in taken)
+            plain = next(
+                one for number in count(1) if (one := words if number == 1 else f"{words}_{number}") not in taken
+            )
             taken.add(plain)
         found[name] = plain
     return found

@@ -1,6 +1,7 @@
 """Find the form of times that are not ISO 8601: a count since 1970, or a date in the order that people write. Pure.
 
-Only a form that is certain is proposed. A count needs a column whose name says that it is a time. Of two orders of day and month, one needs a day beyond 12 in the sample.
+Only a form that is certain is proposed. A count needs a column whose name says that it is a time. Of two orders of day
+and month, one needs a day beyond 12 in the sample.
 """
 
 from __future__ import annotations
@@ -21,10 +22,17 @@ HANDLED = ("updated", "modified", "loaded", "ingested", "inserted", "received", 
 """Words of the name of a time at which a system handled a record: that comes later, and again."""
 FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """A count since 1970 is taken for a time of these years only."""
-DAYS = [order.replace("/", by) for by in "./-" for order in ("%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%b/%Y", "%d/%B/%Y")]
+DAYS = [
+    order.replace("/", by) for by in "./-" for order in ("%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%b/%Y", "%d/%B/%Y")
+]
 LOOKS_LIKE = re.compile(r"[0-9]{1,4}[./-]")
 CLOCKS = ("", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
-PATTERNS = [f"{day}{by}{clock}{zone}" for day, clock in product(DAYS, CLOCKS) for by in ((" ", "T", ", ", ":") if clock else ("",)) for zone in (("", "%z", " %z") if clock else ("",))]
+PATTERNS = [
+    f"{day}{by}{clock}{zone}"
+    for day, clock in product(DAYS, CLOCKS)
+    for by in ((" ", "T", ", ", ":") if clock else ("",))
+    for zone in (("", "%z", " %z") if clock else ("",))
+]
 
 
 @cache
@@ -38,7 +46,11 @@ def words(name: str) -> list[str]:
 
 
 def of(name: str, kind: str, values: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
-    """Return the type of a column, and the forms that read all its values as times; one form is certain, several are not. Without a form it stays what it was."""
+    """Return the type of a column, and the forms that read all its values as times; one form is certain, several are
+    not.
+
+    Without a form it stays what it was.
+    """
     there = [_written(value) for value in values if value is not None]
     if kind == "string" and there and all(isinstance(value, str) for value in values if value is not None):
         found = tuple(form for form in PATTERNS if all(map(_reader(form), there))) if LOOKS_LIKE.match(there[0]) else ()
@@ -66,4 +78,8 @@ def _written(value: Any) -> str:
 
 
 def _is_count(value: str, form: str) -> bool:
-    return bool(conversions.WHOLE.fullmatch(value)) and (found := read(Number(value), form)) is not None and FIRST <= found < LAST
+    return (
+        bool(conversions.WHOLE.fullmatch(value))
+        and (found := read(Number(value), form)) is not None
+        and FIRST <= found < LAST
+    )

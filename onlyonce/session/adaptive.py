@@ -1,8 +1,11 @@
-"""Plans a job whose cut is fixed already without Spark's adaptive execution, which would make two jobs of it and a plan for each.
+"""Plans a job whose cut is fixed already without Spark's adaptive execution, which would make two jobs of it and a plan
+for each.
 
-The frame is planned in a copy of its session, since other outputs may plan in that one at the same moment. What the session has cached is read as before.
+The frame is planned in a copy of its session, since other outputs may plan in that one at the same moment. What the
+session has cached is read as before.
 
-Who calls it: the sinks whose units are tasks, and `outputs.in_driver`. Errors: none of its own. Not promised: how many partitions an exchange has that does not say it.
+Who calls it: the sinks whose units are tasks, and `outputs.in_driver`. Errors: none of its own. Not promised: how many
+partitions an exchange has that does not say it.
 """
 
 from __future__ import annotations
@@ -22,18 +25,24 @@ def planned_once(frame: DataFrame) -> DataFrame:
 
 
 def of_local_rows(frame: DataFrame) -> DataFrame:
-    """The same frame, planned once and with one partition behind each exchange, if it is made of rows that the driver has given to Spark and of nothing
-    else: these are few. Any other frame as it is, since nobody knows how much it reads."""
+    """The same frame, planned once and with one partition behind each exchange, if it is made of rows that the driver
+    has given to Spark and of nothing else: these are few.
+
+    Any other frame as it is, since nobody knows how much it reads."""
     plan = frame._jdf.logicalPlan()
     leaves = plan.collectLeaves()
-    if plan.subqueriesAll().nonEmpty() or any(leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size())):
+    if plan.subqueriesAll().nonEmpty() or any(
+        leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size())
+    ):
         return frame
     return _planned(frame, _planner(frame._jdf.sparkSession(), "1"))
 
 
 def _planned(frame: DataFrame, planner: Any) -> DataFrame:
     jvm: Any = frame.sparkSession._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(planner, frame._jdf.logicalPlan()), frame.sparkSession)
+    return DataFrame(
+        jvm.org.apache.spark.sql.classic.Dataset.ofRows(planner, frame._jdf.logicalPlan()), frame.sparkSession
+    )
 
 
 @lru_cache(maxsize=64)

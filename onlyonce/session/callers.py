@@ -1,4 +1,6 @@
-"""Lets only processes of this user call the ports of a driver's Python. Py4J and Spark open them to every user of the machine.
+"""Lets only processes of this user call the ports of a driver's Python.
+
+Py4J and Spark open them to every user of the machine.
 
 | port                         | without the check another user                                            |
 |------------------------------|---------------------------------------------------------------------------|
@@ -6,7 +8,8 @@
 | the server of accumulators   | holds it up with a connection that sends nothing                          |
 | the daemon of Python workers | makes it fork a process for each connection                               |
 
-Py4J's server takes a secret, but the JVM forgets it when it learns the server's port. Linux says whose a connection is; elsewhere nothing is refused.
+Py4J's server takes a secret, but the JVM forgets it when it learns the server's port. Linux says whose a connection is;
+elsewhere nothing is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""The kernel's connections. Their columns: number, local and remote address, state, queues, timer, retransmissions, uid, timeout, inode."""
+"""The kernel's connections. Their columns: number, local and remote address, state, queues, timer, retransmissions,
+uid, timeout, inode."""
 ESTABLISHED, ORPHANED = "01", "0"
 MAPPED = b"\0" * 10 + b"\xff\xff"
 """Before an address of IPv4, in a socket of IPv6 as the JVM has them."""
@@ -85,4 +89,6 @@ def _written(address: tuple[Any, ...]) -> tuple[str, ...]:
     host, port = address[:2]
     bare = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     forms = [bare] if ":" in host else [bare, MAPPED + bare]
-    return tuple(f"{''.join(f'{word:08X}' for word in struct.unpack(f'={len(form) // 4}I', form))}:{port:04X}" for form in forms)
+    return tuple(
+        f"{''.join(f'{word:08X}' for word in struct.unpack(f'={len(form) // 4}I', form))}:{port:04X}" for form in forms
+    )

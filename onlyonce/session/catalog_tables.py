@@ -1,6 +1,8 @@
-"""Tables by the names that a catalog of Spark's has for them: Hive's metastore, Unity, a REST catalog, whichever the session is configured with.
+"""Tables by the names that a catalog of Spark's has for them: Hive's metastore, Unity, a REST catalog, whichever the
+session is configured with.
 
-Who calls it: the source that reads a table by name, and the sink whose table has one. Errors: AnalysisException, as Spark raises it for a name that the catalog does not have.
+Who calls it: the source that reads a table by name, and the sink whose table has one. Errors: AnalysisException, as
+Spark raises it for a name that the catalog does not have.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python -m onlyonce.session.class_archive
 
-It does once what drivers do, and has the JVM write the loaded classes to a file. `ONLYONCE_DATA=s3://any` makes the one of sessions whose data is there: other jars are on
-their class path, and no store is asked. Who calls it: `make demo`, `up` and `test`. Sessions
-of a local master use the file if it is there (`onlyonce.spark.options`). A JVM that was updated since, or has other jars, ignores
-the file and starts as slowly as before. Not promised: that every class is in it.
+It does once what drivers do, and has the JVM write the loaded classes to a file. `ONLYONCE_DATA=s3://any` makes the one
+of sessions whose data is there: other jars are on their class path, and no store is asked. Who calls it: `make demo`,
+`up` and `test`. Sessions of a local master use the file if it is there (`onlyonce.spark.options`). A JVM that was
+updated since, or has other jars, ignores the file and starts as slowly as before. Not promised: that every class is in
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from onlyonce.spark.options import QUIETLY, classes, options
 
 
 def main() -> None:
-    """Make the file anew, for the class path of this environment. Ends with 1 where this JVM makes none: Spark works without."""
+    """Make the file anew, for the class path of this environment.
+
+    Ends with 1 where this JVM makes none: Spark works without.
+    """
     classes().unlink(missing_ok=True)
     # A JVM whose options come from elsewhere would write, or use, another archive.
     environment.remove("JDK_JAVA_OPTIONS")
@@ -52,7 +56,10 @@ def _work(spark: SparkSession, folder: Path) -> None:
     from delta.tables import DeltaTable
 
     events, target = str(folder / "events"), str(folder / "target")
-    rows = spark.range(20).select(F.format_string("u%s", F.col("id") % 3).alias("user"), F.timestamp_seconds(1_356_998_400 + 60 * F.col("id")).alias("at"))
+    rows = spark.range(20).select(
+        F.format_string("u%s", F.col("id") % 3).alias("user"),
+        F.timestamp_seconds(1_356_998_400 + 60 * F.col("id")).alias("at"),
+    )
     rows.mapInArrow(lambda batches: batches, rows.schema).write.format("delta").save(events)
 
     def put(batch: DataFrame, number: int) -> None:

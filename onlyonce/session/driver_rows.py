@@ -1,7 +1,9 @@
-"""Bound the rows that the driver holds, by their number and by their bytes: the one rule for every place that loads rows of any size into the driver.
+"""Bound the rows that the driver holds, by their number and by their bytes: the one rule for every place that loads
+rows of any size into the driver.
 
-A number of rows says nothing of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES. Spark's tasks measure each row, and send
-null in the place of a row that takes more than its share. No row of any size reaches the driver, and one job does both.
+A number of rows says nothing of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES. Spark's
+tasks measure each row, and send null in the place of a row that takes more than its share. No row of any size reaches
+the driver, and one job does both.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class Room:
     left: int
 
     def take(self, size: int | None) -> bool:
-        """Take so many bytes; return whether there were so many left. None: nobody has measured them, so they may be any number."""
+        """Take so many bytes; return whether there were so many left.
+
+        None: nobody has measured them, so they may be any number.
+        """
         self.left = -1 if size is None else self.left - size
         return self.left >= 0
 
@@ -47,22 +52,31 @@ def room() -> Room:
 
 
 def are_few(records: int) -> bool:
-    """Return whether a batch has so few records that the driver may write it. Their bytes are measured when they are loaded."""
+    """Return whether a batch has so few records that the driver may write it.
+
+    Their bytes are measured when they are loaded.
+    """
     return records * partitions.A_RECORD < settings.in_driver_bytes()
 
 
 def fetched(rows: DataFrame, most: int) -> pa.Table | None:
-    """Return a frame's rows, `most` at the most; None if one takes more than its share of BYTES. The caller knows that there are no more rows."""
+    """Return a frame's rows, `most` at the most; None if one takes more than its share of BYTES.
+
+    The caller knows that there are no more rows.
+    """
     table = measured(rows, most).toArrow()
     if table.column(ROW).null_count:
         return None
     kind = table.schema.field(ROW).type.value_type
     schema = pa.schema([kind.field(at) for at in range(kind.num_fields)])
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(part.flatten()) for part in table.column(ROW).chunks], schema)
+    return pa.Table.from_batches(
+        [pa.RecordBatch.from_struct_array(part.flatten()) for part in table.column(ROW).chunks], schema
+    )
 
 
 def measured(rows: DataFrame, most: int) -> DataFrame:
-    """Return each row in the column ROW, null in the place of one that takes more than its share of BYTES among `most` rows."""
+    """Return each row in the column ROW, null in the place of one that takes more than its share of BYTES among `most`
+    rows."""
     # An array of one structure: a null structure could have no column that is never null.
     whole = F.array(F.struct(*[F.col(quoted(name)) for name in rows.columns]))
     return rows.select(F.when(size(rows.schema) <= BYTES // max(most, 1), whole).alias(ROW))
@@ -70,7 +84,9 @@ def measured(rows: DataFrame, most: int) -> DataFrame:
 
 def size(schema: StructType) -> Column:
     """Return how many bytes a row takes in memory, at most."""
-    return reduce(add, [_size(F.col(quoted(field.name)), field.dataType) for field in schema.fields], F.lit(0).cast("long"))
+    return reduce(
+        add, [_size(F.col(quoted(field.name)), field.dataType) for field in schema.fields], F.lit(0).cast("long")
+    )
 
 
 def _size(value: Column, kind: DataType) -> Column:
@@ -79,7 +95,9 @@ def _size(value: Column, kind: DataType) -> Column:
     if isinstance(kind, VariantType):
         return _or_none(F.octet_length(F.to_json(value))) * 4 + ENTRY
     if isinstance(kind, StructType):
-        return reduce(add, [_size(value.getField(field.name), field.dataType) for field in kind.fields], F.lit(1).cast("long"))
+        return reduce(
+            add, [_size(value.getField(field.name), field.dataType) for field in kind.fields], F.lit(1).cast("long")
+        )
     if isinstance(kind, ArrayType):
         return _sum(value, lambda one: _size(one, kind.elementType)) + ENTRY
     if isinstance(kind, MapType):
@@ -94,4 +112,3 @@ def _sum(values: Column, measure: Callable[[Column], Column]) -> Column:
 
 def _or_none(size: Column) -> Column:
     return F.coalesce(size.cast("long"), F.lit(0).cast("long"))
-

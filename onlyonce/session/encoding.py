@@ -1,7 +1,8 @@
 """Encode the values of a column as strings, exactly: one encoder for JSON, CSV, COPY and MySQL, which every sink uses.
 
-Two values that differ have different strings, and a reader of the string gets the value back. Times have their microseconds, a null field of a
-struct is null, bytes are Base64 (hexadecimal in COPY and MySQL), NaN and infinity are the strings "NaN", "Infinity" and "-Infinity" in JSON.
+Two values that differ have different strings, and a reader of the string gets the value back. Times have their
+microseconds, a null field of a struct is null, bytes are Base64 (hexadecimal in COPY and MySQL), NaN and infinity are
+the strings "NaN", "Infinity" and "-Infinity" in JSON.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ def json(column: Column, kind: DataType) -> Column:
     return F.to_json(_with_string_keys(column, kind), JSON)
 
 
-def json_object(schema: StructType, names: Iterable[str] | None = None, named: Mapping[str, str] | None = None) -> Column:
-    """Return some columns of a row, or all, as one JSON object. `named` has the field of a column, if it is not its name."""
+def json_object(
+    schema: StructType, names: Iterable[str] | None = None, named: Mapping[str, str] | None = None
+) -> Column:
+    """Return some columns of a row, or all, as one JSON object.
+
+    `named` has the field of a column, if it is not its name.
+    """
     fields = {name: (named or {}).get(name, name) for name in (schema.names if names is None else names)}
     chosen = StructType([StructField(field, schema[name].dataType) for name, field in fields.items()])
     return json(F.struct(*[F.col(quoted(name)).alias(field) for name, field in fields.items()]), chosen)
@@ -92,8 +98,8 @@ def _flat(column: Column, kind: DataType) -> Column:
 
 
 def _with_string_keys(column: Column, kind: DataType) -> Column:
-    """Return a value whose maps have strings as keys: `to_json` writes other keys as Spark holds them in memory (a time as a number,
-    bytes as the address of an object)."""
+    """Return a value whose maps have strings as keys: `to_json` writes other keys as Spark holds them in memory (a time
+    as a number, bytes as the address of an object)."""
     if not _has_other_keys(kind):
         return column
     if isinstance(kind, ArrayType):

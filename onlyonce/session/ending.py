@@ -1,4 +1,5 @@
-"""The end of an application that spark-submit runs: its report in the log, or the three lines of an error and its exit code.
+"""The end of an application that spark-submit runs: its report in the log, or the three lines of an error and its exit
+code.
 
 Who calls it: `run.stream`, `outputs.backfill`.
 """

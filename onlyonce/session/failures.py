@@ -20,7 +20,8 @@ OTHER_DRIVER = (
     "Multiple streaming queries are concurrently using",
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
 )
-"""How Spark, or `context.working_copy`, says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
+"""How Spark, or `context.working_copy`, says that somebody else writes into the checkpoint: later, or just as the first
+batch begins."""
 OUT_OF_MEMORY = (
     "java.lang.OutOfMemoryError",
     # The same, as a failed query tells it: its message has lost the name of the class.
@@ -29,8 +30,10 @@ OUT_OF_MEMORY = (
 )
 NO_MEMORY = "Spark's memory was too small for a batch"
 MORE_MEMORY = (
-    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver does all the work (2g by default), else "
-    "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at once, max_files_a_batch what receive does"
+    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver "
+    "does all the work (2g by default), else "
+    "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at "
+    "once, max_files_a_batch what receive does"
 )
 NOTHING_HALF_DONE = "nothing is half done"
 NO_SPACE = "No space left on device"
@@ -83,14 +86,18 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",
-        "the JVM's own words stand above. Run the same command again. If the JVM ends again, look at its options (JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
-        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free (ONLYONCE_DRIVER_MEMORY)",
+        "the JVM's own words stand above. Run the same command again. If the JVM ends again, look at its options "
+        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
+        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free "
+        "(ONLYONCE_DRIVER_MEMORY)",
     ),
     (
         "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
         errors.Refused,
-        "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of S3's jars is older than this version",
-        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS again. Then run the same command again",
+        "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of "
+        "S3's jars is older than this version",
+        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS "
+        "again. Then run the same command again",
     ),
 ]
 
@@ -99,7 +106,8 @@ _OF_CODE = re.compile(
     r"|ModuleNotFoundError): (.*)$",
     re.MULTILINE,
 )
-"""What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't take."""
+"""What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't
+take."""
 
 _OF_WORKER = ("PythonException", "PYTHON_EXCEPTION", "thrown from the Python worker")
 
@@ -119,7 +127,8 @@ def translate(error: BaseException) -> BaseException:
 
 
 def known(error: BaseException) -> errors.OnlyonceError | None:
-    """Our own error if one is at the bottom of it, or one of ours for what is known to befall Spark, its files and its brokers."""
+    """Our own error if one is at the bottom of it, or one of ours for what is known to befall Spark, its files and its
+    brokers."""
     if isinstance(error, errors.OnlyonceError):
         return error
     text = str(error)
@@ -136,15 +145,23 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
 
 
 def _full(text: str) -> errors.Retryable:
-    """Name the file of the message, if it has one, and what is free in the folders that a run of this machine writes to."""
+    """Name the file of the message, if it has one, and what is free in the folders that a run of this machine writes
+    to."""
     named = _FILE.search(text.replace("file:", " "))
     where = f" where {named[0]} is" if named else ""
-    folders = dict.fromkeys([settings.home(), *(Path(one) for one in (variable("SPARK_LOCAL_DIRS") or "").split(",") if one), Path(tempfile.gettempdir())])
+    folders = dict.fromkeys(
+        [
+            settings.home(),
+            *(Path(one) for one in (variable("SPARK_LOCAL_DIRS") or "").split(",") if one),
+            Path(tempfile.gettempdir()),
+        ]
+    )
     free = ", ".join(f"{shutil.disk_usage(one).free // 1_000_000:,} MB in {one}" for one in folders if one.is_dir())
     return errors.Retryable(
         f"a disk is full{where}",
         data=NOTHING_HALF_DONE,
-        hint=f"free space, then run the same command again. On this machine are free: {free}. If all of that is enough, it is the disk of an executor",
+        hint=f"free space, then run the same command again. On this machine are free: {free}. If all of that is "
+        "enough, it is the disk of an executor",
     )
 
 
@@ -165,5 +182,6 @@ def _damaged(text: str) -> errors.Refused | None:
     return errors.Refused(
         f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
         data="what is committed stays; the batch that found the damage has written nothing",
-        hint=f"restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new {query}",
+        hint="restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new "
+        f"{query}",
     )

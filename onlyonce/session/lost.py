@@ -1,7 +1,8 @@
 """Tells that Spark's JVM has ended under a driver, and why: what Python meets then is a connection that was refused.
 
-With a local master the JVM of the driver does the work of the tasks. If one of them finds no memory the JVM ends, with an exit code of its own. Only who has started
-the JVM can ask for that code; under spark-submit Python is the child, and knows only that nobody answers.
+With a local master the JVM of the driver does the work of the tasks. If one of them finds no memory the JVM ends, with
+an exit code of its own. Only who has started the JVM can ask for that code; under spark-submit Python is the child, and
+knows only that nobody answers.
 
 Who calls it: `session.ending`. No errors of its own. Not promised: the reason, where the system has killed the JVM.
 """
@@ -43,7 +44,8 @@ def told(code: int | None) -> Retryable:
     return Retryable(
         f"Spark's JVM ended under this driver{how}",
         data=NOTHING_HALF_DONE,
-        hint=f"mostly it is memory: the system ends a process when it is short of it (it says so in its own log), and Spark's JVM ends itself. {MORE_MEMORY}",
+        hint="mostly it is memory: the system ends a process when it is short of it (it says so in its own log), "
+        f"and Spark's JVM ends itself. {MORE_MEMORY}",
     )
 
 

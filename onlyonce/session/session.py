@@ -19,7 +19,8 @@ TOLD_BY_US = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution", "org.apache.spark.api.python.PythonRunner",
     "org.apache.spark.util.SparkUncaughtExceptionHandler",
 )  # fmt: skip
-"""What logs the traceback of an error that reaches the driver anyway: at each of its attempts, before our own three lines."""
+"""What logs the traceback of an error that reaches the driver anyway: at each of its attempts, before our own three
+lines."""
 
 
 def start(name: str, master: str | None = None) -> SparkSession:
@@ -51,7 +52,8 @@ def _options(master: str) -> dict[str, str]:
 
 
 def _submitted() -> bool:
-    """Whether spark-submit has started this process: a JVM waits for it, beside it or, in YARN, in the same container."""
+    """Whether spark-submit has started this process: a JVM waits for it, beside it or, in YARN, in the same
+    container."""
     return environment.variable("PYSPARK_GATEWAY_PORT") is not None
 
 

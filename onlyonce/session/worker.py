@@ -1,7 +1,7 @@
 """Runs work in Spark's Python workers, as functions over Arrow batches.
 
-Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work. Not promised: how many
-workers there are, and which one does which part.
+Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work.
+Not promised: how many workers there are, and which one does which part.
 """
 
 from __future__ import annotations
@@ -74,14 +74,20 @@ def attempt_name() -> str:
 
 
 def local_folder() -> Path | None:
-    """Where Spark itself spills: the first of its local folders, on an executor as in local mode. It goes with the executor. None where Spark told none."""
+    """Where Spark itself spills: the first of its local folders, on an executor as in local mode.
+
+    It goes with the executor. None where Spark told none.
+    """
     first = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0]
     return Path(first) if first else None
 
 
 @contextmanager
 def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
-    """The database as the task of a unit reaches it, for as long as this is entered. Outside of Spark's tasks it is the one that was given."""
+    """The database as the task of a unit reaches it, for as long as this is entered.
+
+    Outside of Spark's tasks it is the one that was given.
+    """
     folder = local_folder()
     if TaskContext.get() is None or folder is None:
         yield database
@@ -92,13 +98,15 @@ def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
 
 @cache
 def settle() -> None:
-    """Once in the life of a worker: leave what is there now out of all later collections of garbage, and keep memory that is free.
+    """Once in the life of a worker: leave what is there now out of all later collections of garbage, and keep memory
+    that is free.
 
-    After each task pyspark's daemon has a worker collect all garbage (`pyspark/daemon.py`), and that looks at every object: 70 ms of a
-    processor, for the modules of Arrow, SQLAlchemy and Spark, of which none ever goes.
+    After each task pyspark's daemon has a worker collect all garbage (`pyspark/daemon.py`), and that looks at every
+    object: 70 ms of a processor, for the modules of Arrow, SQLAlchemy and Spark, of which none ever goes.
     """
     gc.collect()
     gc.freeze()
-    # The C library gives free memory back to the system as soon as it is some megabytes, and has the next block's arrays page by page again: a
-    # sixth of the time of reading lines. One large piece that was free (nobody has touched it) tells it to keep twice as much.
+    # The C library gives free memory back to the system as soon as it is some megabytes, and has the next block's
+    # arrays page by page again: a sixth of the time of reading lines. One large piece that was free (nobody has touched
+    # it) tells it to keep twice as much.
     np.empty(KEPT_FREE, np.uint8)

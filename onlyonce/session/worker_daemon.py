@@ -1,10 +1,13 @@
-"""Spark's Python daemon, which here imports the libraries of our tasks before it forks a worker. Each worker is a fork, so it has them.
+"""Spark's Python daemon, which here imports the libraries of our tasks before it forks a worker.
 
-Without it each new worker imports them again, which takes a second of a processor. Spark makes new workers after the cold start of a
-session, and after each task that failed or was cancelled.
+Each worker is a fork, so it has them.
 
-Who calls it: Spark, if `onlyonce.spark.options` names it: on one machine, where the executors' Python is the driver's own.
-Errors: none of its own; a missing library is reported by the task that needs it. Not promised: libraries that a user's function imports.
+Without it each new worker imports them again, which takes a second of a processor. Spark makes new workers after the
+cold start of a session, and after each task that failed or was cancelled.
+
+Who calls it: Spark, if `onlyonce.spark.options` names it: on one machine, where the executors' Python is the driver's
+own. Errors: none of its own; a missing library is reported by the task that needs it. Not promised: libraries that a
+user's function imports.
 """
 
 from __future__ import annotations

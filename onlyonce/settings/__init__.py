@@ -1,8 +1,8 @@
 """The settings as the package reads them: where things are, and how it behaves.
 
-The list of all settings, with types and defaults, is `onlyonce.settings.configuration`; docs/reference/settings.md is made from it. Executors
-import this module, and of its functions call only `database_patience`. pydantic is imported when the first setting is read. Each
-function raises Refused if a setting is wrong.
+The list of all settings, with types and defaults, is `onlyonce.settings.configuration`; docs/reference/settings.md is
+made from it. Executors import this module, and of its functions call only `database_patience`. pydantic is imported
+when the first setting is read. Each function raises Refused if a setting is wrong.
 """
 
 from __future__ import annotations
@@ -53,17 +53,24 @@ def _default_home(root: Path) -> Path:
 
 
 def inbox_location(pipeline: str, declared: str | None = None) -> Location:
-    """The folder or prefix that the file source of a pipeline lists: the one its declaration names, or a folder in the home."""
+    """The folder or prefix that the file source of a pipeline lists: the one its declaration names, or a folder in the
+    home."""
     return location(declared) if declared else home() / "inbox" / pipeline
 
 
 def inbox(pipeline: str, declared: str | None = None) -> Path:
-    """`inbox_location`, for what can work on a file system only so far. Raises Refused where it is in an object store."""
+    """`inbox_location`, for what can work on a file system only so far.
+
+    Raises Refused where it is in an object store.
+    """
     return on_disk(inbox_location(pipeline, declared))
 
 
 def data_root() -> Location:
-    """Where the data of all pipelines is: the home, or what ONLYONCE_DATA names. Raises Refused for a URL that is none."""
+    """Where the data of all pipelines is: the home, or what ONLYONCE_DATA names.
+
+    Raises Refused for a URL that is none.
+    """
     named = _current().data
     if named is None:
         return home()
@@ -82,7 +89,9 @@ def tables_location() -> Location:
 
 
 def table_location(declared: str) -> Location:
-    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path, and a URL of the kind of store that all data is in.
+    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path, and a URL of
+    the kind of store that all data is in.
+
     Raises Refused for another: Spark's session has the jars of that kind alone."""
     if not is_url(declared):
         return Path(declared) if declared.startswith("/") else tables_location() / declared
@@ -91,7 +100,8 @@ def table_location(declared: str) -> Location:
         raise Refused(
             f"Delta: path is {declared!r}, and the platform's data is in {root}",
             data="nothing was read or written",
-            hint="a table in a store needs a platform whose data is in such a store: ONLYONCE_DATA=s3://bucket/prefix; or name a folder",
+            hint="a table in a store needs a platform whose data is in such a store: "
+            "ONLYONCE_DATA=s3://bucket/prefix; or name a folder",
         )
     return at
 
@@ -131,7 +141,10 @@ def database_url() -> str:
 
 
 def database_pooler() -> str | None:
-    """The URL by which Spark's tasks reach the platform's database, if that is another one. It holds a password: never log it."""
+    """The URL by which Spark's tasks reach the platform's database, if that is another one.
+
+    It holds a password: never log it.
+    """
     given = _current().database_url_pooler
     return given.get_secret_value() if given else None
 
@@ -164,7 +177,10 @@ def given_reader_url() -> str | None:
 
 
 def admin_url() -> str:
-    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases. Raises Refused when it is not set."""
+    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases.
+
+    Raises Refused when it is not set.
+    """
     return _needed("ONLYONCE_ADMIN_URL", _current().admin_url)
 
 
@@ -201,7 +217,10 @@ def _needed(name: str, given: SecretStr | None) -> str:
 
 
 def database_patience() -> float:
-    """How many seconds to wait for a database that is away. An executor without pydantic has no settings, and takes the default."""
+    """How many seconds to wait for a database that is away.
+
+    An executor without pydantic has no settings, and takes the default.
+    """
     try:
         import pydantic_settings  # noqa: F401
     except ModuleNotFoundError:
@@ -315,7 +334,8 @@ def vacuum_hours() -> int:
 
 
 def archive() -> Location | None:
-    """Where input files go when every batch that read them is committed, a folder or a prefix of a store; None: they stay where they are."""
+    """Where input files go when every batch that read them is committed, a folder or a prefix of a store; None: they
+    stay where they are."""
     named = _current().archive
     return location(named, "ONLYONCE_ARCHIVE") if named and is_url(named) else _folder("ONLYONCE_ARCHIVE", named)
 

@@ -1,10 +1,11 @@
 """The list of all settings, with type, default and meaning. It also finds the value of each.
 
-An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which ONLYONCE_CONFIG names,
-or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in the file starts at the file's folder.
-Who calls it: `onlyonce.settings`, which the rest of the package asks, and the command `onlyonce settings`. Executors import neither
-this module nor pydantic: what they need of the settings travels to them.
-Errors: Refused for a value that is not allowed, for an unknown name, and for a file that is missing or is not TOML.
+An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which
+ONLYONCE_CONFIG names, or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in
+the file starts at the file's folder. Who calls it: `onlyonce.settings`, which the rest of the package asks, and the
+command `onlyonce settings`. Executors import neither this module nor pydantic: what they need of the settings travels
+to them. Errors: Refused for a value that is not allowed, for an unknown name, and for a file that is missing or is not
+TOML.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ NotNegative = Annotated[float, Field(ge=0)]
 Days = Annotated[int, Field(ge=0)]
 Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
-SAID = dict.fromkeys(FOLDERS, "a folder") | dict.fromkeys(("driver_memory", "executor_memory"), "a number with k, m, g or t")
+SAID = dict.fromkeys(FOLDERS, "a folder") | dict.fromkeys(
+    ("driver_memory", "executor_memory"), "a number with k, m, g or t"
+)
 
 
 class Configuration(BaseSettings):
@@ -44,62 +47,152 @@ class Configuration(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
     # Where things are
-    home: str | None = Field(None, description="the one folder of all state; by default .onlyonce beside a checkout, of an installed package ~/.onlyonce")
-    pipelines: Annotated[tuple[Path, ...], NoDecode] = Field((), description="files with declarations: in the variable separated by ':', in the file a list; by default pipelines.py in the working folder or in one folder of it, else jobs/pipelines.py")
-    data: str | None = Field(None, description="where events, registries, checkpoints, staged rows and result tables are: a folder, or a prefix of a store as s3://bucket/prefix; by default the home")
-    archive: str | None = Field(None, description="folder, or prefix of a store as s3://bucket/prefix, for input files that are committed; by default they stay in the inbox")
+    home: str | None = Field(
+        None,
+        description="the one folder of all state; by default .onlyonce beside a checkout, of an installed package "
+        "~/.onlyonce",
+    )
+    pipelines: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description="files with declarations: in the variable separated by ':', in the file a list; by default "
+        "pipelines.py in the working folder or in one folder of it, else jobs/pipelines.py",
+    )
+    data: str | None = Field(
+        None,
+        description="where events, registries, checkpoints, staged rows and result tables are: a folder, or a "
+        "prefix of a store as s3://bucket/prefix; by default the home",
+    )
+    archive: str | None = Field(
+        None,
+        description="folder, or prefix of a store as s3://bucket/prefix, for input files that are committed; by "
+        "default they stay in the inbox",
+    )
 
     # The database
-    database_url: SecretStr | None = Field(None, description="the platform's PostgreSQL, as SQLAlchemy's URL; by default the embedded server")
+    database_url: SecretStr | None = Field(
+        None, description="the platform's PostgreSQL, as SQLAlchemy's URL; by default the embedded server"
+    )
     reader_url: SecretStr | None = Field(None, description="the same for the role that only reads")
-    admin_url: SecretStr | None = Field(None, description="the same for the superuser; only `python -m onlyonce.local.setup` reads it")
+    admin_url: SecretStr | None = Field(
+        None, description="the same for the superuser; only `python -m onlyonce.local.setup` reads it"
+    )
     database_patience: NotNegative = Field(60.0, description="seconds that a run waits for a database that is away")
 
-    database_url_pooler: SecretStr | None = Field(None, description="the same for Spark's tasks, where they go through a pooler; a sink's variable has one with _POOLER behind its name")
+    database_url_pooler: SecretStr | None = Field(
+        None,
+        description="the same for Spark's tasks, where they go through a pooler; a sink's variable has one with "
+        "_POOLER behind its name",
+    )
     task_sessions: int = Field(4, ge=1, description="database sessions that the tasks of one executor have at once")
 
     # Spark
     master: str = Field("local[*]", description="Spark's master: local[N], spark://host:port or yarn")
-    driver_host: str | None = Field(None, description="the address at which executors find the driver; by default the loopback of a local master, of spark:// this machine's on the way to the master")
-    driver_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of the driver's JVM, which does all the work of a local master; by default 2g")
-    executor_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of each executor's JVM; by default Spark's, 1g")
-    shuffle_partitions: int | None = Field(None, ge=1, description="partitions of Spark's own exchanges and of an output's state, fixed for a life of an output by its first batch; by default 2 with a local master, and as many as the cores that a cluster is asked for")
-    most_partitions: int = Field(64, ge=1, description="partitions in which one batch is cut at most; each is a task and a transaction, and a batch is cut by its size and the cores")
-    state: Literal["rocksdb", "memory"] = Field("rocksdb", description="where Spark keeps the open windows of outputs, fixed for a life of an output by its first batch: in RocksDB, on the disk of the executor, or in the memory of its JVM")
-    state_memory: int = Field(500, ge=16, description="MB that RocksDB takes for all state of an executor, or of a local master's driver, beside the memory of the JVM")
-    jars: str | None = Field(None, description="folder with the jars of Delta and Kafka; by default the one that `make env` fills; where that is missing Spark fetches them by their coordinates")
+    driver_host: str | None = Field(
+        None,
+        description="the address at which executors find the driver; by default the loopback of a local master, "
+        "of spark:// this machine's on the way to the master",
+    )
+    driver_memory: str | None = Field(
+        None,
+        pattern=r"^\d+[kmgtKMGT]$",
+        description="memory of the driver's JVM, which does all the work of a local master; by default 2g",
+    )
+    executor_memory: str | None = Field(
+        None, pattern=r"^\d+[kmgtKMGT]$", description="memory of each executor's JVM; by default Spark's, 1g"
+    )
+    shuffle_partitions: int | None = Field(
+        None,
+        ge=1,
+        description="partitions of Spark's own exchanges and of an output's state, fixed for a life of an output "
+        "by its first batch; by default 2 with a local master, and as many as the cores that a "
+        "cluster is asked for",
+    )
+    most_partitions: int = Field(
+        64,
+        ge=1,
+        description="partitions in which one batch is cut at most; each is a task and a transaction, and a batch "
+        "is cut by its size and the cores",
+    )
+    state: Literal["rocksdb", "memory"] = Field(
+        "rocksdb",
+        description="where Spark keeps the open windows of outputs, fixed for a life of an output by its first "
+        "batch: in RocksDB, on the disk of the executor, or in the memory of its JVM",
+    )
+    state_memory: int = Field(
+        500,
+        ge=16,
+        description="MB that RocksDB takes for all state of an executor, or of a local master's driver, beside "
+        "the memory of the JVM",
+    )
+    jars: str | None = Field(
+        None,
+        description="folder with the jars of Delta and Kafka; by default the one that `make env` fills; where "
+        "that is missing Spark fetches them by their coordinates",
+    )
     spark_ui: bool | None = Field(None, description="Spark's own web page; by default false")
     spark_lines: bool = Field(False, description="Spark's errors name the line of the transform; slower")
     spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
-    in_driver_bytes: int = Field(4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never")
-    outputs_at_once: int = Field(4, ge=1, description="outputs that a run drains side by side; each holds the rows of its batch in memory")
-    output_batch_bytes: int = Field(1 << 30, ge=1, description="bytes of `events` that a batch of an output reads at most, in whole batches of receive: one of receive's is never cut")
-    output_batch_commits: int = Field(1000, ge=1, description="batches of receive that a batch of an output reads at most")
+    in_driver_bytes: int = Field(
+        4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never"
+    )
+    outputs_at_once: int = Field(
+        4, ge=1, description="outputs that a run drains side by side; each holds the rows of its batch in memory"
+    )
+    output_batch_bytes: int = Field(
+        1 << 30,
+        ge=1,
+        description="bytes of `events` that a batch of an output reads at most, in whole batches of receive: one "
+        "of receive's is never cut",
+    )
+    output_batch_commits: int = Field(
+        1000, ge=1, description="batches of receive that a batch of an output reads at most"
+    )
 
     # Airflow
     schedule: str = Field("*/10 * * * *", description="cron of the stream DAGs, UTC; none: by hand")
     backfill_interval: str = Field("0 0 * * *", description="cron of a backfill's data intervals, UTC")
     airflow_port: Port = Field(8080, description="port of the embedded Airflow's page and API")
-    airflow_url: str | None = Field(None, description="the Airflow that pause, resume and stop speak to; by default AIRFLOW__API__BASE_URL, else the embedded one")
-    airflow_token: SecretStr | None = Field(None, description="a token of its API, with which nobody logs in; by default AIRFLOW_CLI_TOKEN")
+    airflow_url: str | None = Field(
+        None,
+        description="the Airflow that pause, resume and stop speak to; by default AIRFLOW__API__BASE_URL, else "
+        "the embedded one",
+    )
+    airflow_token: SecretStr | None = Field(
+        None, description="a token of its API, with which nobody logs in; by default AIRFLOW_CLI_TOKEN"
+    )
     airflow_user: str | None = Field(None, description="a login of it, for auth managers that have /auth/token")
-    airflow_password: SecretStr | None = Field(None, description="the login's password; of the page where `python -m onlyonce.local.setup` makes its user")
+    airflow_password: SecretStr | None = Field(
+        None, description="the login's password; of the page where `python -m onlyonce.local.setup` makes its user"
+    )
     pg_port: Port = Field(54318, description="port of the embedded PostgreSQL")
-    page_records: Literal["editors", "viewers", "nobody"] = Field("editors", description="who sees values of records on Airflow's page: users who may start runs of the pipeline's DAG, users who may only read them, or nobody")
+    page_records: Literal["editors", "viewers", "nobody"] = Field(
+        "editors",
+        description="who sees values of records on Airflow's page: users who may start runs of the pipeline's "
+        "DAG, users who may only read them, or nobody",
+    )
 
     # Long runs, logs and alerts
     heartbeat: float = Field(5.0, gt=0, description="seconds between two signs of life of a long run")
     log: Literal["lines", "json"] = Field("lines", description="how log lines look")
-    log_bytes: int = Field(20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside")
+    log_bytes: int = Field(
+        20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside"
+    )
     log_files: int = Field(5, ge=1, description="files of a long run's log that are kept beside the present one")
-    alert_hook: SecretStr | None = Field(None, description="who is told of alerts: 'module:function', or a webhook's URL; by default alerts are only kept")
+    alert_hook: SecretStr | None = Field(
+        None,
+        description="who is told of alerts: 'module:function', or a webhook's URL; by default alerts are only kept",
+    )
     alert_lag_minutes: NotNegative = Field(60.0, description="input that waits for longer is an alert")
 
     # What is kept, and for how long
     keep_units_days: Days = Field(90, description="days that the log keeps the units of committed batches")
     keep_staged_days: Days = Field(1, description="days that staged rows of committed batches stay")
-    keep_temporaries_hours: NotNegative = Field(24.0, description="hours that temporaries of sharded files stay that nobody can want")
-    vacuum_hours: int = Field(168, ge=24, description="hours that files stay which a Delta table has no more: longer than any reader's query")
+    keep_temporaries_hours: NotNegative = Field(
+        24.0, description="hours that temporaries of sharded files stay that nobody can want"
+    )
+    vacuum_hours: int = Field(
+        168, ge=24, description="hours that files stay which a Delta table has no more: longer than any reader's query"
+    )
 
     @field_validator("pipelines", mode="before")
     @classmethod
@@ -209,7 +302,9 @@ def file() -> Path | None:
         there = Path(named).expanduser().resolve()
         if not there.is_file():
             raise Refused(
-                f"{CONFIG} names {there}, which is not a file", data="nothing was read or written", hint="correct it, or unset it"
+                f"{CONFIG} names {there}, which is not a file",
+                data="nothing was read or written",
+                hint="correct it, or unset it",
             )
         return there
     beside = Path(FILE).resolve()
@@ -223,7 +318,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise Refused(f"{file} can't be read: {error}", data="nothing was read or written", hint="correct the file") from error
+        raise Refused(
+            f"{file} can't be read: {error}", data="nothing was read or written", hint="correct the file"
+        ) from error
     for name in found:
         if name not in FIELDS:
             near = get_close_matches(name, FIELDS, 1)

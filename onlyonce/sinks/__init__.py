@@ -1,1 +1,2 @@
-"""Writes results, each unit once: to Delta (`sink_delta`), PostgreSQL, MySQL, Iceberg (`iceberg`), sharded files, and the outbox, whose rows are then sent."""
+"""Writes results, each unit once: to Delta (`sink_delta`), PostgreSQL, MySQL, Iceberg (`iceberg`), sharded files, and
+the outbox, whose rows are then sent."""

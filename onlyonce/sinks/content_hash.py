@@ -1,7 +1,8 @@
-"""The content of rows, whatever their order: a count, a hash over the exact values, and sums of the floats, also of those inside nested columns.
+"""The content of rows, whatever their order: a count, a hash over the exact values, and sums of the floats, also of
+those inside nested columns.
 
-`Tally` adds up Arrow batches: in the tasks that write rows, in those that look at rows before (`tallied`), and in the driver. The figures are the same
-however the rows are cut, to the last digit (`float_sums`).
+`Tally` adds up Arrow batches: in the tasks that write rows, in those that look at rows before (`tallied`), and in the
+driver. The figures are the same however the rows are cut, to the last digit (`float_sums`).
 """
 
 from __future__ import annotations
@@ -41,12 +42,19 @@ Check = Callable[[Content], None]
 
 def row_hash(schema: StructType) -> Column:
     """A 64-bit hash of the exact columns of a row; nulls count by their place."""
-    exact = [_exact(F.col(quoted(f.name)), f.dataType) for f in schema.fields if not isinstance(f.dataType, FloatType | DoubleType)]
+    exact = [
+        _exact(F.col(quoted(f.name)), f.dataType)
+        for f in schema.fields
+        if not isinstance(f.dataType, FloatType | DoubleType)
+    ]
     return F.xxhash64(_nulls(schema), *exact)
 
 
 class Tally:
-    """Adds up the content of Arrow batches that carry their `row_hash` in a column. `floats`: column → its name in `floats`."""
+    """Adds up the content of Arrow batches that carry their `row_hash` in a column.
+
+    `floats`: column → its name in `floats`.
+    """
 
     def __init__(self, hash_column: str, floats: Mapping[str, str]) -> None:
         self._hash_column, self._names = hash_column, floats
@@ -72,7 +80,9 @@ class Tally:
 
     def content(self) -> Content:
         """What was counted so far."""
-        return Content(self._rows, _text(self._total, self._xor), {name: found.rounded() for name, found in self._floats.items()})
+        return Content(
+            self._rows, _text(self._total, self._xor), {name: found.rounded() for name, found in self._floats.items()}
+        )
 
 
 def hashed(rows: DataFrame) -> DataFrame:
@@ -81,7 +91,8 @@ def hashed(rows: DataFrame) -> DataFrame:
 
 
 def tally_of(columns: Sequence[str], floats: Sequence[str] = ()) -> Tally:
-    """Return the Tally of rows that come with these columns: of what `carried` has added, and of those among them that are `floats` as they are written."""
+    """Return the Tally of rows that come with these columns: of what `carried` has added, and of those among them that
+    are `floats` as they are written."""
     beside = names_of(columns)
     return Tally(HASH, {name: name for name in floats if name in columns and name not in beside.values()} | beside)
 
@@ -92,7 +103,10 @@ def unhashed(columns: Sequence[str]) -> list[str]:
 
 
 def tallied_on_the_way(batches: Batches, found: list[Tally]) -> Batches:
-    """Yield rows as they are written; at the end `found` has the Tally of those that have a HASH. Rows that are written again have none."""
+    """Yield rows as they are written; at the end `found` has the Tally of those that have a HASH.
+
+    Rows that are written again have none.
+    """
     for batch in batches:
         if HASH in batch.schema.names:
             if not found:
@@ -116,7 +130,10 @@ def received(columns: Sequence[str], parts: Iterable[bytes | None]) -> Content:
 
 
 def tallied(rows: DataFrame, schema: StructType, by: Sequence[Column] = ()) -> dict[Key, Tally]:
-    """Return what each group of rows holds, by one job. `schema`: the columns that count. `by`: whole numbers or conditions that make the groups."""
+    """Return what each group of rows holds, by one job.
+
+    `schema`: the columns that count. `by`: whole numbers or conditions that make the groups.
+    """
     keys = [column.cast("long").alias(f"{BY}{at}") for at, column in enumerate(by)]
     narrow = rows.select(*keys, row_hash(schema).alias(HASH), *carried(schema))
     found: dict[Key, Tally] = {}
@@ -147,7 +164,9 @@ def _of_task(empty: Tally, keys: int) -> Callable[[Batches], Batches]:
                     found[key] = deepcopy(empty)
                 found[key].add(part)
         for key, tally in found.items():
-            yield pa.RecordBatch.from_pydict({"key": pa.array([[*key]], pa.list_(pa.int64())), "tally": [pickle.dumps(tally)]})
+            yield pa.RecordBatch.from_pydict(
+                {"key": pa.array([[*key]], pa.list_(pa.int64())), "tally": [pickle.dumps(tally)]}
+            )
 
     return run_task
 
@@ -161,25 +180,34 @@ def _groups(batch: pa.RecordBatch, by: list[str]) -> Iterator[tuple[Key, pa.Reco
     alike = all(column.null_count in (0, len(column)) and len(column.unique()) == 1 for column in keys.columns)
     ordered = batch if alike else batch.take(pc.sort_indices(keys, [(name, "ascending") for name in by]))
     keys = ordered.select(by)
-    columns = [pc.fill_null(column, 0).to_numpy() for column in keys.columns] + [column.is_null().to_numpy(zero_copy_only=False) for column in keys.columns]
+    columns = [pc.fill_null(column, 0).to_numpy() for column in keys.columns] + [
+        column.is_null().to_numpy(zero_copy_only=False) for column in keys.columns
+    ]
     changes = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     for first, last in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]):
         yield tuple(column[first].as_py() for column in keys.columns), ordered.slice(first, last - first)
 
 
 def floats(schema: StructType) -> dict[str, Column]:
-    """Return what a unit keeps sums of: the float columns by their names, and arrays of the floats inside nested columns by their paths."""
+    """Return what a unit keeps sums of: the float columns by their names, and arrays of the floats inside nested
+    columns by their paths."""
     found = {}
     for field in schema.fields:
         if isinstance(field.dataType, FloatType | DoubleType):
             found[field.name] = F.col(quoted(field.name)).cast("double")
         else:
-            found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in _inside(field.dataType)}
+            found |= {
+                quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in _inside(field.dataType)
+            }
     return found
 
 
 def carried(schema: StructType, written: Collection[str] = ()) -> list[Column]:
-    """Return the floats as columns beside the rows as they are written, without those that are `written` under their own names. See `names_of`."""
+    """Return the floats as columns beside the rows as they are written, without those that are `written` under their
+    own names.
+
+    See `names_of`.
+    """
     return [column.alias(CARRIED + name) for name, column in floats(schema).items() if name not in written]
 
 
@@ -193,7 +221,11 @@ def _inside(kind: DataType) -> list[tuple[str, Callable[[Column], Column]]]:
     if isinstance(kind, FloatType | DoubleType):
         return [("", lambda value: F.array(value.cast("double")))]
     if isinstance(kind, StructType):
-        return [(f".{quoted(f.name)}{path}", _of_field(f.name, inside)) for f in kind.fields for path, inside in _inside(f.dataType)]
+        return [
+            (f".{quoted(f.name)}{path}", _of_field(f.name, inside))
+            for f in kind.fields
+            for path, inside in _inside(f.dataType)
+        ]
     if isinstance(kind, ArrayType):
         return [(f"[]{path}", _of_each(lambda value: value, inside)) for path, inside in _inside(kind.elementType)]
     if isinstance(kind, MapType):
@@ -208,7 +240,9 @@ def _of_field(name: str, inside: Callable[[Column], Column]) -> Callable[[Column
 
 def _of_each(elements: Callable[[Column], Column], inside: Callable[[Column], Column]) -> Callable[[Column], Column]:
     # Spark's flatten gives null if one of the arrays is null.
-    return lambda value: F.flatten(F.transform(elements(value), lambda one: F.coalesce(inside(one), F.array().cast("array<double>"))))
+    return lambda value: F.flatten(
+        F.transform(elements(value), lambda one: F.coalesce(inside(one), F.array().cast("array<double>")))
+    )
 
 
 def _values(column: pa.Array) -> NDArray[np.float64]:
@@ -239,7 +273,9 @@ def _exact(value: Column, kind: DataType) -> Column:
     if isinstance(kind, ArrayType):
         return F.struct(value.isNull(), F.transform(value, lambda one: _exact(one, kind.elementType)))
     if isinstance(kind, MapType):
-        entries = F.transform(F.map_entries(value), lambda one: F.struct(_exact(one.key, kind.keyType), _exact(one.value, kind.valueType)))
+        entries = F.transform(
+            F.map_entries(value), lambda one: F.struct(_exact(one.key, kind.keyType), _exact(one.value, kind.valueType))
+        )
         return F.struct(value.isNull(), F.array_sort(entries))
     return value.isNull()
 

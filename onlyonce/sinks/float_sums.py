@@ -1,7 +1,9 @@
-"""Add up floats exactly: the sum is the same in any order and however the floats are cut, as `math.fsum` has it, and arrays are added as a whole.
+"""Add up floats exactly: the sum is the same in any order and however the floats are cut, as `math.fsum` has it, and
+arrays are added as a whole.
 
-A double is a whole number of 53 bits times a power of two. So doubles of one exponent are added up as whole numbers, and the sums of the exponents are
-added up as integers of Python, in units of 2^-1126. They are rounded once, at the end.
+A double is a whole number of 53 bits times a power of two. So doubles of one exponent are added up as whole numbers,
+and the sums of the exponents are added up as integers of Python, in units of 2^-1126. They are rounded once, at the
+end.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from numpy.typing import NDArray
 from onlyonce.model.units import FloatSum
 
 LEAST = -1126
-"""The exponent of the unit: the least exponent of a double as `frexp` has it (-1073), less the 53 bits of its whole number."""
+"""The exponent of the unit: the least exponent of a double as `frexp` has it (-1073), less the 53 bits of its whole
+number."""
 BITS, HALF = 53, 27
 AT_ONCE = 1 << 25
 """So many halves of 27 bits have a sum that a double holds exactly: below 2^53."""
@@ -23,7 +26,8 @@ AT_ONCE = 1 << 25
 
 @dataclass
 class ExactSum:
-    """The sums of positive and of negative finite floats, in units of 2^LEAST, and how many floats are NaN, infinity and minus infinity."""
+    """The sums of positive and of negative finite floats, in units of 2^LEAST, and how many floats are NaN, infinity
+    and minus infinity."""
 
     positive: int = 0
     negative: int = 0
@@ -57,7 +61,13 @@ class ExactSum:
 
     def rounded(self) -> FloatSum:
         """Return the sums as the log has them."""
-        return FloatSum(_rounded(self.positive - self.negative), _rounded(self.positive + self.negative), self.nan, self.high, self.low)
+        return FloatSum(
+            _rounded(self.positive - self.negative),
+            _rounded(self.positive + self.negative),
+            self.nan,
+            self.high,
+            self.low,
+        )
 
 
 def of(values: Iterable[float]) -> FloatSum:
@@ -77,7 +87,9 @@ def _sum(values: NDArray[np.float64]) -> int:
     places = exponents - least
     upper = np.bincount(places, (numbers >> HALF).astype(np.float64))
     lower = np.bincount(places, (numbers & ((1 << HALF) - 1)).astype(np.float64))
-    total = sum(((int(upper[at]) << HALF) + int(lower[at])) << int(at) for at in np.flatnonzero((upper > 0) | (lower > 0)))
+    total = sum(
+        ((int(upper[at]) << HALF) + int(lower[at])) << int(at) for at in np.flatnonzero((upper > 0) | (lower > 0))
+    )
     return total << (least - BITS - LEAST)
 
 

@@ -1,7 +1,7 @@
 """State which values the types of a sink can't hold, and refuse a row that has one by its column and value.
 
-The domain of values is that of `events`: dates and times of the years 1 to 9999. A function may compute others, and a sink may hold less. A database
-refuses what it can't hold, but names neither the row nor, always, the column.
+The domain of values is that of `events`: dates and times of the years 1 to 9999. A function may compute others, and a
+sink may hold less. A database refuses what it can't hold, but names neither the row nor, always, the column.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ LONGEST = 100
 
 @dataclass(frozen=True)
 class Limit:
-    """Values that a sink can't hold. `kinds`: the types that have them; `outside`: whether a value is one; `says`: what they are; `column`: the one that
+    """Values that a sink can't hold.
+
+    `kinds`: the types that have them; `outside`: whether a value is one; `says`: what they are; `column`: the one that
     has the limit, if not each does."""
 
     kinds: tuple[type[DataType], ...]
@@ -66,7 +68,11 @@ def _outside_years(column: Column, kind: DataType) -> Column:
 
 
 YEARS = Limit((DateType, TimestampType, TimestampNTZType), _outside_years, "a year outside 1 to 9999")
-NUL = Limit((StringType,), lambda column, _: F.contains(column, F.lit("\0")), "the NUL character, which no text or jsonb of PostgreSQL has")
+NUL = Limit(
+    (StringType,),
+    lambda column, _: F.contains(column, F.lit("\0")),
+    "the NUL character, which no text or jsonb of PostgreSQL has",
+)
 NOT_FINITE = Limit(
     (FloatType, DoubleType), lambda column, _: F.isnan(column) | (F.abs(column) == float("inf")),
     "NaN or infinity, which no FLOAT or DOUBLE of MySQL has", nested=False,
@@ -74,14 +80,18 @@ NOT_FINITE = Limit(
 
 
 def limits(sink: Sink, lengths: Lengths) -> tuple[Limit, ...]:
-    """Return what the types of a sink, and the columns of its table, can't hold of the values that a function may give."""
+    """Return what the types of a sink, and the columns of its table, can't hold of the values that a function may
+    give."""
     own = (NUL,) if isinstance(sink, Postgres) else (NOT_FINITE,) if isinstance(sink, MySQL) else ()
     return (YEARS, *own, *_of_lengths(lengths))
 
 
 def _of_lengths(lengths: Lengths) -> Iterator[Limit]:
     for name, length in lengths.items():
-        says = f"more than {length.most:,} {'bytes' if length.in_bytes else 'characters'}: it is {length.kind} in the table"
+        says = (
+            f"more than {length.most:,} {'bytes' if length.in_bytes else 'characters'}: it is {length.kind} in "
+            "the table"
+        )
         yield Limit((StringType, BinaryType), partial(_longer, length=length), says, nested=False, column=name)
 
 
@@ -93,17 +103,25 @@ def _longer(column: Column, kind: DataType, length: Length) -> Column:
 def outside(schema: StructType, lengths: Lengths) -> Column | None:
     """Return whether a row has a value that is judged before any row is written; None if no column can have one.
 
-    These are times that no sink takes, and what is longer than its column: a database cuts spaces from the end of a longer string without an error.
+    These are times that no sink takes, and what is longer than its column: a database cuts spaces from the end of a
+    longer string without an error.
     """
     first = (YEARS, *_of_lengths(lengths))
-    found = [_any(F.col(quoted(field.name)), field.dataType, limit) for field in schema.fields for limit in first if _limits(limit, field)]
+    found = [
+        _any(F.col(quoted(field.name)), field.dataType, limit)
+        for field in schema.fields
+        for limit in first
+        if _limits(limit, field)
+    ]
     return reduce(or_, found) if found else None
 
 
 def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
     """Return the same of rows in memory. Nested columns are not searched: a small batch has them as strings."""
     times = (column for column in rows.columns if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
-    return any(map(_most_outside, times)) or any(_longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names)
+    return any(map(_most_outside, times)) or any(
+        _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
+    )
 
 
 def _longest(column: pa.ChunkedArray, length: Length) -> int:
@@ -114,13 +132,18 @@ def _longest(column: pa.ChunkedArray, length: Length) -> int:
 def _most_outside(column: pa.ChunkedArray) -> bool:
     a_day, whole = (1, pa.int32()) if pa.types.is_date32(column.type) else (86_400_000_000, pa.int64())
     most = pc.min_max(column.cast(whole))
-    return most["min"].is_valid and not (conversions.FIRST_DAY * a_day <= most["min"].as_py() and most["max"].as_py() < (conversions.LAST_DAY + 1) * a_day)
+    return most["min"].is_valid and not (
+        conversions.FIRST_DAY * a_day <= most["min"].as_py()
+        and most["max"].as_py() < (conversions.LAST_DAY + 1) * a_day
+    )
 
 
 @contextmanager
 def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = False) -> Iterator[None]:
-    """Inside, a sink's refusal names the column, the value and the row if the cause is a value that the sink can't hold. If the rows are known to
-    have one (`outside`), refuse them before anything is written."""
+    """Inside, a sink's refusal names the column, the value and the row if the cause is a value that the sink can't
+    hold.
+
+    If the rows are known to have one (`outside`), refuse them before anything is written."""
     if outside and (found := _first(output, rows, lengths)):
         raise found
     try:
@@ -133,7 +156,12 @@ def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = 
 
 def _first(output: Output, rows: DataFrame, lengths: Lengths) -> Refused | None:
     """Return the refusal of the first row with a value that the sink can't hold; None if no row has one."""
-    wrong = [(field, limit) for field in rows.schema.fields for limit in limits(output.sink, lengths) if _limits(limit, field)]
+    wrong = [
+        (field, limit)
+        for field in rows.schema.fields
+        for limit in limits(output.sink, lengths)
+        if _limits(limit, field)
+    ]
     if not wrong:
         return None
     outside = [_any(F.col(quoted(field.name)), field.dataType, limit) for field, limit in wrong]
@@ -146,7 +174,8 @@ def _first(output: Output, rows: DataFrame, lengths: Lengths) -> Refused | None:
     row = dict(zip(rows.columns, texts, strict=True))
     record = ", ".join(f"{name}={row[name]}" for name in output.sink.keys or rows.columns)
     return Refused(
-        f"output {output.name}: column {field.name} is {row[field.name]!r} ({field.dataType.simpleString()}), and its sink can't hold {limit.says}. The row is {record!r}",
+        f"output {output.name}: column {field.name} is {row[field.name]!r} ({field.dataType.simpleString()}), and "
+        f"its sink can't hold {limit.says}. The row is {record!r}",
         data="nothing of this row's unit was written",
         hint="let the function give another value, or reject the record",
     )
@@ -171,7 +200,11 @@ def _has(kind: DataType, limit: Limit) -> bool:
 def _any(column: Column, kind: DataType, limit: Limit) -> Column:
     """Return whether a value, or one inside it, is outside a limit; false for a null."""
     if isinstance(kind, StructType):
-        parts = [_any(column.getField(field.name), field.dataType, limit) for field in kind.fields if _has(field.dataType, limit)]
+        parts = [
+            _any(column.getField(field.name), field.dataType, limit)
+            for field in kind.fields
+            if _has(field.dataType, limit)
+        ]
     elif isinstance(kind, ArrayType):
         inside = kind.elementType
         parts = [F.exists(column, lambda value: _any(value, inside, limit))]

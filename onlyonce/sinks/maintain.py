@@ -1,16 +1,18 @@
-"""Compact the small files of closed windows in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
+"""Compact the small files of closed windows in the Delta tables of outputs, and remove what no reader needs any more.
 
-Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream can write no
-window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date is left for the
-next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
+No Spark.
+
+Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream
+can write no window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date
+is left for the next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
 ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
-Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date that is closed for good.
-`events` has rules of its own (`onlyonce.operate.compact.compaction`).
+Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date
+that is closed for good. `events` has rules of its own (`onlyonce.operate.compact.compaction`).
 
 Who calls it: `onlyonce.operate.maintain`. Errors: DeltaError where others wrote. Not promised: that a table is
-compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or in-commit
-timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
+compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or
+in-commit timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def table_of(pipeline: Pipeline, output: Output) -> Location | None:
 
 
 def closed_before(connection: Connection, pipeline: Pipeline, output: Output) -> date | None:
-    """The first date on which a window may still be written by the stream: all windows that start before it are written.
+    """The first date on which a window may still be written by the stream: all windows that start before it are
+    written.
 
     By the same rule as a backfill's: what the stream has closed **and** written.
     """
@@ -122,7 +125,8 @@ def not_maintained(path: Location) -> str | None:
     return (
         f"left alone for as long as the table has {', '.join(on)}\n"
         f"  data: all rows are there and readable; small files and files that were replaced stay in {path}\n"
-        f"  next: OPTIMIZE and VACUUM delta.`{path}` with Spark (more than {settings.vacuum_hours()} HOURS), or switch it off there"
+        f"  next: OPTIMIZE and VACUUM delta.`{path}` with Spark (more than {settings.vacuum_hours()} HOURS), or "
+        "switch it off there"
     )
 
 

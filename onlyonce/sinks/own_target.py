@@ -1,9 +1,11 @@
-"""Claims an output's target before its table is made, and notices if somebody has deleted the table. docs/specification/target.md.
+"""Claims an output's target before its table is made, and notices if somebody has deleted the table.
+docs/specification/target.md.
 
-The log knows the targets of this platform. What another platform has written is known by the note in the table or folder itself (`model.sinks.owner`).
+The log knows the targets of this platform. What another platform has written is known by the note in the table or
+folder itself (`model.sinks.owner`).
 
-Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a deleted table;
-Retryable while its database or store is away. Not promised: anything about sinks to which rows are sent.
+Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a
+deleted table; Retryable while its database or store is away. Not promised: anything about sinks to which rows are sent.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from onlyonce.storage import delta, opening
 
 @contextmanager
 def claimed(context: RunContext, output: Output) -> Iterator[None]:
-    """Around the making of an output's table: the target is this output's alone, however it is spelled, and what was made once is
-    not made again without a word."""
+    """Around the making of an output's table: the target is this output's alone, however it is spelled, and what was
+    made once is not made again without a word."""
     declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
     if declared.kind not in TABLES:
         yield
@@ -47,16 +49,24 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     if made.at is not None and not _is_there(place):
         raise Refused(
             f"output {output.name}: {place.where} is gone; it was there since {made.at:%Y-%m-%d %H:%M}",
-            data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all "
+            "are there",
             hint=f"put it back from a copy; or {again}",
         )
     if made.table_id is not None:
-        owner.refuse_replaced(f"output {output.name}: {place.where}", made.table_id, _table_id(place), f"put the old table back from a copy; or {again}, which removes this table")
+        owner.refuse_replaced(
+            f"output {output.name}: {place.where}",
+            made.table_id,
+            _table_id(place),
+            f"put the old table back from a copy; or {again}, which removes this table",
+        )
     owner.refuse_other(_note(place), context.platform, output.name, place.where)
     yield
     if made.at is None:
         _put_note(place, owner.note(context.platform))
-        owner.refuse_other(_note(place), context.platform, output.name, place.where)  # two platforms may have come at once
+        owner.refuse_other(
+            _note(place), context.platform, output.name, place.where
+        )  # two platforms may have come at once
         run(context.database, lambda conn: targets.made(conn, context.instance, output.name, _table_id(place)))
 
 
@@ -90,8 +100,8 @@ def _is_there(place: Place) -> bool:
 def _table_id(place: Place) -> str | None:
     """Return the id that a Delta or Iceberg table got when it was made. None for other places.
 
-    A database's table has none that stays: a rewrite of the table by its owner, and a restore, make another oid. Its units are in the same database, and a unit that is there is never
-    written again, whatever became of the rows.
+    A database's table has none that stays: a rewrite of the table by its owner, and a restore, make another oid. Its
+    units are in the same database, and a unit that is there is never written again, whatever became of the rows.
     """
     if place.kind == "delta":
         at = settings.table_location(place.where)
@@ -104,7 +114,10 @@ def _table_id(place: Place) -> str | None:
 
 
 def _note(place: Place) -> str | None:
-    """Return what a target says of itself: a property in Delta, a comment in a database, a file in a folder. None if there is no note."""
+    """Return what a target says of itself: a property in Delta, a comment in a database, a file in a folder.
+
+    None if there is no note.
+    """
     if place.kind == "delta":
         at = settings.table_location(place.where)
         return opening.table(at).metadata().configuration.get(owner.PROPERTY) if delta.exists(at) else None
@@ -121,11 +134,16 @@ def _note(place: Place) -> str | None:
 
 
 def _put_note(place: Place, note: str) -> None:
-    """Put the note into a table that has none. A comment of a team stays; so does a table that this account or library can't alter."""
+    """Put the note into a table that has none.
+
+    A comment of a team stays; so does a table that this account or library can't alter.
+    """
     if _note(place):
         return
     if place.kind == "delta":
-        with suppress(DeltaError):  # a feature that deltalake does not write: its transaction ids are this platform's all the same
+        with suppress(
+            DeltaError
+        ):  # a feature that deltalake does not write: its transaction ids are this platform's all the same
             opening.set_property(settings.table_location(place.where), owner.PROPERTY, note)
     elif place.kind == "postgres":
         schema, table = place.where.split(".", 1)

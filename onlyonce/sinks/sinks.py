@@ -45,7 +45,8 @@ class SinkWriter(Protocol):
 
 @runtime_checkable
 class WritesInDriver(Protocol):
-    """A sink whose writer gets the rows of a small batch from the driver, and those of a large one from Spark's tasks: the same rows, and the same function."""
+    """A sink whose writer gets the rows of a small batch from the driver, and those of a large one from Spark's tasks:
+    the same rows, and the same function."""
 
     def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
         """Return the rows as the writer gets them, with their HASH; None if they are for Spark's tasks."""

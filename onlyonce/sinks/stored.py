@@ -1,4 +1,5 @@
-"""What the target of an output stores, for an erasure: the files and rows to search, what can be removed, and when the rest is gone.
+"""What the target of an output stores, for an erasure: the files and rows to search, what can be removed, and when the
+rest is gone.
 
 Each kind of sink has an implementation in its folder, and `stored_targets` chooses it. No Spark.
 """
@@ -15,7 +16,8 @@ from onlyonce.storage import stores
 
 @dataclass(frozen=True)
 class File:
-    """A file or object: its name, how to read it (FileNotFoundError once it is gone), and when what an erasure leaves in it is gone."""
+    """A file or object: its name, how to read it (FileNotFoundError once it is gone), and when what an erasure leaves
+    in it is gone."""
 
     at: str
     read: Callable[[], bytes]
@@ -53,7 +55,8 @@ class Stored:
         """Remove what mentions the condition and no reader or later run needs. `mentioned` searches a file."""
 
     def stays(self) -> str | None:
-        """Return what of rows the target may keep where no search reads it, and until when; None if the search reads all of the target."""
+        """Return what of rows the target may keep where no search reads it, and until when; None if the search reads
+        all of the target."""
         return None
 
 

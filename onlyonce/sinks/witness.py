@@ -1,7 +1,7 @@
 """The witness unit of a batch: it says what a commit elsewhere must hold, before that is written. PROTOCOL.md, 3b.
 
-Used by the sinks whose rows are not in the unit's transaction: `sink_delta`, `sink_iceberg`. Errors: InvariantBroken for a replay with other rows,
-Superseded.
+Used by the sinks whose rows are not in the unit's transaction: `sink_delta`, `sink_iceberg`. Errors: InvariantBroken
+for a replay with other rows, Superseded.
 """
 
 from __future__ import annotations
@@ -34,14 +34,24 @@ def witness(database: Database, unit: UnitId, epoch: int, content: Content, poin
 
 
 def check(unit: UnitId, content: Content, found: Content) -> None:
-    """Compare what tasks wrote with the unit, before it is committed. Rows that are lost with an executor are computed again. Raises InvariantBroken."""
+    """Compare what tasks wrote with the unit, before it is committed.
+
+    Rows that are lost with an executor are computed again. Raises InvariantBroken.
+    """
     if not found.same_as(content):
         again = found.exact != content.exact or found.rows == content.rows
         raise InvariantBroken(
-            f"unit {unit} has {content.rows} rows (hash {content.exact}), but Spark's tasks wrote {found.rows} rows (hash {found.exact}): "
-            + ("a part of the rows was computed a second time, and differs" if again else "the writer of the files left rows out, or wrote them twice"),
+            f"unit {unit} has {content.rows} rows (hash {content.exact}), but Spark's tasks wrote {found.rows} "
+            f"rows (hash {found.exact}): "
+            + (
+                "a part of the rows was computed a second time, and differs"
+                if again
+                else "the writer of the files left rows out, or wrote them twice"
+            ),
             data="nothing of this batch was committed to the table",
-            hint=COMPUTED if again else "report it with the table's schema and partitions; a table without partitions takes the rows",
+            hint=COMPUTED
+            if again
+            else "report it with the table's schema and partitions; a table without partitions takes the rows",
         )
 
 

@@ -1,7 +1,9 @@
-"""Which records of a batch are read, chosen by their places. Mostly all are read; a record that the batch refuses is `invalid` from the start.
+"""Which records of a batch are read, chosen by their places.
 
-Who calls it: receive's `exchange` and `in_driver`, before lines and rows are parsed; `poison` makes the choice. Not promised: that
-a reader of columns has not parsed a refused record before.
+Mostly all are read; a record that the batch refuses is `invalid` from the start.
+
+Who calls it: receive's `exchange` and `in_driver`, before lines and rows are parsed; `poison` makes the choice. Not
+promised: that a reader of columns has not parsed a refused record before.
 """
 
 from __future__ import annotations

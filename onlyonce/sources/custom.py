@@ -1,10 +1,13 @@
-"""A source of the user's own: how far each of its parts reaches, and the records of a part by number. The contract is docs/how-to/own-source.md.
+"""A source of the user's own: how far each of its parts reaches, and the records of a part by number.
 
-The driver asks for the ends and stores the ranges. Tasks read the ranges, each with a new reader. If a reader gives another
-number of rows than it was asked for, it breaks the contract and the run stops.
+The contract is docs/how-to/own-source.md.
+
+The driver asks for the ends and stores the ranges. Tasks read the ranges, each with a new reader. If a reader gives
+another number of rows than it was asked for, it breaks the contract and the run stops.
 
 Who calls it: `source_files`, the conformance suite. Errors: Refused if the class is missing or an end is not valid,
-InvariantBroken for rows that break the contract. Any error that the reader raises stops the run; the next run tries again.
+InvariantBroken for rows that break the contract. Any error that the reader raises stops the run; the next run tries
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ class Reader(Protocol):
     """What the class must have. A record is its part and number; both mean the same record for ever."""
 
     def ends(self) -> Mapping[str, int]:
-        """For each part the number behind its last record that can be read now. It never goes down; parts may be added."""
+        """For each part the number behind its last record that can be read now.
+
+        It never goes down; parts may be added.
+        """
 
     def read(self, part: str, start: int, end: int) -> Iterable[pa.RecordBatch]:
         """The records with the numbers start … end - 1, in order: the same rows at every call."""
@@ -43,10 +49,19 @@ class Reader(Protocol):
 def new_ranges(source: Custom, known: Mapping[str, Known]) -> list[InputFile]:
     """What each part has beyond what is known of it, in ranges that fit into a batch."""
     return [
-        InputFile(part, 0, 0, min(at + source.max_records_a_batch, end) - at, None, part, at, min(at + source.max_records_a_batch, end))
+        InputFile(
+            part,
+            0,
+            0,
+            min(at + source.max_records_a_batch, end) - at,
+            None,
+            part,
+            at,
+            min(at + source.max_records_a_batch, end),
+        )
         for part, (start, end) in _news(source, known).items()
         for at in range(start, end, source.max_records_a_batch)
-    ]  # fmt: skip
+    ]
 
 
 def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputFile]]:
@@ -111,7 +126,8 @@ def _news(source: Custom, known: Mapping[str, Known]) -> dict[str, tuple[int, in
         if end < start:
             raise Refused(
                 f"{source.reader}: the part {part!r} ends at {end}, but was read up to {start}",
-                data="nothing was read or written; if a number now means another record, records would be lost or kept twice",
+                data="nothing was read or written; if a number now means another record, records would be lost or "
+                "kept twice",
                 hint="a part must never get shorter: if it was begun again, give it a new name",
             )
         news[part] = (start, end)

@@ -1,4 +1,5 @@
-"""Finds what a source has and its registry does not know yet, in groups of one batch each; and what lies before the source's start.
+"""Finds what a source has and its registry does not know yet, in groups of one batch each; and what lies before the
+source's start.
 
 No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused if the start was never decided,
 and those of `custom`.
@@ -36,7 +37,8 @@ from onlyonce.storage.stores import arrow
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
-"""In the place of a number of the registry: nothing was registered yet. Entries under it lie before the source's start."""
+"""In the place of a number of the registry: nothing was registered yet. Entries under it lie before the source's
+start."""
 AT_A_LOOK = 10_000
 """About how many objects are counted before they are registered."""
 DECIDED = InputFile("", 0, 0, 0, None)
@@ -45,8 +47,9 @@ DECIDED = InputFile("", 0, 0, 0, None)
 
 @dataclass(frozen=True)
 class Inbox:
-    """Where an instance's input comes in, and the table `files` that remembers it. `moved`: which of its folders are elsewhere now.
-    `folders`: what becomes of those below it."""
+    """Where an instance's input comes in, and the table `files` that remembers it.
+
+    `moved`: which of its folders are elsewhere now. `folders`: what becomes of those below it."""
 
     instance: str
     folder: Location
@@ -59,9 +62,11 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so far,
-    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows.
-    `roots`: the inboxes that files were registered from, the last one last."""
+    """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so
+    far, the last system time, and whether it is empty.
+
+    Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows. `roots`: the
+    inboxes that files were registered from, the last one last."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
@@ -94,24 +99,38 @@ def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
 
 
 def _columns(pipeline: Pipeline) -> list[str]:
-    return ["batch_no", "path", "size", "modified_ns", "root", "seen_at", *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ())]
+    return [
+        "batch_no",
+        "path",
+        "size",
+        "modified_ns",
+        "root",
+        "seen_at",
+        *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ()),
+    ]
 
 
 def _more(there: Registered, entries: pa.Table) -> Registered:
     """What the registry says with these entries, which came later than all that it said before."""
     entries = entries.sort_by("batch_no")
-    rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no", "root")}
+    rows = {
+        name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no", "root")
+    }
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
     last, seen = registry.last_entry(entries)
     return Registered(
-        there.marks | marks, _known(rows, there.known) if "identity" in rows else {},
-        there.batches if last is None else last + 1, seen or there.last_seen, there.empty and not entries.num_rows,
+        there.marks | marks,
+        _known(rows, there.known) if "identity" in rows else {},
+        there.batches if last is None else last + 1,
+        seen or there.last_seen,
+        there.empty and not entries.num_rows,
         roots=_roots(there.roots, entries),
-    )  # fmt: skip
+    )
 
 
 def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
-    """Return the inboxes of the entries, and those known before, in the order of the last batch from each, and of one batch by name."""
+    """Return the inboxes of the entries, and those known before, in the order of the last batch from each, and of one
+    batch by name."""
     last = entries.select(["root", "batch_no"]).group_by("root").aggregate([("batch_no", "max")])
     last = last.sort_by([("batch_no_max", "ascending"), ("root", "ascending")])
     now = [root for root in last["root"].to_pylist() if root]
@@ -124,8 +143,11 @@ def in_ranges(pipeline: Pipeline) -> bool:
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
-    """Whether this is the first run of a source that does not start at its begin, and by its start alone nobody knows where."""
-    return not isinstance(inbox.pipeline.source, DeltaSource) and there.empty and inbox.pipeline.source.start != EARLIEST
+    """Whether this is the first run of a source that does not start at its begin, and by its start alone nobody knows
+    where."""
+    return (
+        not isinstance(inbox.pipeline.source, DeltaSource) and there.empty and inbox.pipeline.source.start != EARLIEST
+    )
 
 
 def look_for_folder(inbox: Inbox, there: Registered) -> None:
@@ -139,7 +161,8 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
     raise Refused(
         f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is not a folder",
         data="nothing was read or written",
-        hint=f"mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p {inbox.folder}",
+        hint="mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p "
+        f"{inbox.folder}",
     )
 
 
@@ -156,7 +179,9 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     """What is new in a folder, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
-        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
+        return list(
+            table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most)
+        )
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
     if isinstance(source, Growing):
@@ -164,8 +189,13 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
             inbox,
             there,
             growing.new_ranges(
-                on_disk(inbox.folder), there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links,
-                folders=inbox.folders, quoted_within=quoted_within(inbox.pipeline),
+                on_disk(inbox.folder),
+                there.known,
+                source.max_bytes_a_batch,
+                with_packed=source.packed,
+                links=source.links,
+                folders=inbox.folders,
+                quoted_within=quoted_within(inbox.pipeline),
             ),
         )
         return list(growing.batched(found, source.max_bytes_a_batch, most))
@@ -173,7 +203,8 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
 
 
 def before(inbox: Inbox) -> list[InputFile]:
-    """What lies before the start: by what is there now for a stream, by what its stream has decided for a bounded run."""
+    """What lies before the start: by what is there now for a stream, by what its stream has decided for a bounded
+    run."""
     if inbox.instance != inbox.pipeline.name:
         return _as_the_stream(inbox)
     source = inbox.pipeline.source
@@ -181,13 +212,21 @@ def before(inbox: Inbox) -> list[InputFile]:
     nothing = Registered({}, {})
     if isinstance(source, Growing):
         ranges = growing.at_start(
-            on_disk(inbox.folder), source.start, with_packed=source.packed, links=source.links, quoted_within=quoted_within(inbox.pipeline)
+            on_disk(inbox.folder),
+            source.start,
+            with_packed=source.packed,
+            links=source.links,
+            quoted_within=quoted_within(inbox.pipeline),
         )
         return [DECIDED, *_as_named(inbox, nothing, ranges)]
     if isinstance(source, Custom):
         ends = custom.ends(source).items()
         return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
-    found: Iterable[InputFile] = chain.from_iterable(_new_objects(inbox, nothing)) if inputs.in_store(inbox.pipeline) else _new_files(inbox, nothing)
+    found: Iterable[InputFile] = (
+        chain.from_iterable(_new_objects(inbox, nothing))
+        if inputs.in_store(inbox.pipeline)
+        else _new_files(inbox, nothing)
+    )
     return [DECIDED, *(f for f in found if before_start(source.start, f.modified_ns))]
 
 
@@ -196,7 +235,9 @@ def decided(inbox: Inbox) -> Registered:
     left_out = before(inbox)
     roots = tuple({file.root: None for file in left_out if file.root})
     if inputs.in_store(inbox.pipeline):
-        rows = pa.RecordBatch.from_pylist([{"batch_no": NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out])
+        rows = pa.RecordBatch.from_pylist(
+            [{"batch_no": NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out]
+        )
         return Registered({}, {}, objects=object_listing.known([rows]), roots=roots)
     marks = {file.path: (file.size, file.modified_ns) for file in left_out}
     return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out}, roots=roots)
@@ -210,8 +251,16 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
-    known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()} if inbox.moved else there.marks
-    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, layout(pipeline), links=pipeline.source.links, folders=inbox.folders))
+    known = (
+        {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
+        if inbox.moved
+        else there.marks
+    )
+    return _as_named(
+        inbox,
+        there,
+        new_files(on_disk(inbox.folder), known, layout(pipeline), links=pipeline.source.links, folders=inbox.folders),
+    )
 
 
 def layout(pipeline: Pipeline) -> Layout:
@@ -239,17 +288,30 @@ def _objects(table: Location) -> Registered:
     last, seen = registry.last_entry(entries.to_table(columns=["batch_no", "seen_at"]))
     found = object_listing.known(entries.to_batches(columns=["batch_no", "path", "mark"]))
     roots = _roots((), entries.to_table(columns=["root", "batch_no"]))
-    return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots)
+    return Registered(
+        {}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots
+    )
 
 
 def _more_objects(there: Registered, entries: pa.Table) -> Registered:
     last, seen = registry.last_entry(entries)
     found, roots = object_listing.known(entries.to_batches(), there.objects), _roots(there.roots, entries)
-    return Registered({}, {}, there.batches if last is None else last + 1, seen or there.last_seen, there.empty and last is None, objects=found, roots=roots)
+    return Registered(
+        {},
+        {},
+        there.batches if last is None else last + 1,
+        seen or there.last_seen,
+        there.empty and last is None,
+        objects=found,
+        roots=roots,
+    )
 
 
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
-    """With the paths by which the registry knows the inbox. Raises Refused where only a person knows whether it does."""
+    """With the paths by which the registry knows the inbox.
+
+    Raises Refused where only a person knows whether it does.
+    """
     folder = str(inbox.folder)
     name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots, inbox.moved)
     return [replace(one, path=name + one.path.removeprefix(folder), root=name) for one in files]
@@ -265,12 +327,11 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     ]
     rows = []
     if log_entries.any_in(table):
-        rows = (
-            opening.table(table).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
-        )
+        rows = opening.table(table).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
     if not rows:
         raise Refused(
-            f"pipeline {name} starts at {inbox.pipeline.source.start}, and no run of its stream has decided where that is",
+            f"pipeline {name} starts at {inbox.pipeline.source.start}, and no run of its stream has decided where "
+            "that is",
             data="nothing was read or written",
             hint=f"onlyonce run {name} first; a bounded run then starts where the stream did",
         )

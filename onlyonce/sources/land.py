@@ -1,9 +1,9 @@
 """Entry point: land the messages of a Pub/Sub subscription as files in the pipeline's inbox. No Spark.
 
-The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and flushed to the
-disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A message that is
-delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock: two at once share the
-messages, and a kill at any point only causes a second delivery (docs/specification/pull.md).
+The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and
+flushed to the disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A
+message that is delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock: two
+at once share the messages, and a kill at any point only causes a second delivery (docs/specification/pull.md).
 
 Errors: Refused (no such subscription, another pipeline's, no credentials), Retryable while Pub/Sub or the log is away.
 """

@@ -1,7 +1,7 @@
 """Turns a Pub/Sub message into a line of a landed file, and decides how many messages the next pull may ask for. Pure.
 
-If the payload is a JSON object, the line is that object with the record's id added, and receive parses it like a line of any
-file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
+If the payload is a JSON object, the line is that object with the record's id added, and receive parses it like a line
+of any file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Message:
 def line(message: Message, source: PubSub) -> str:
     """The line of a landed file for one message, without its end. No errors, whatever the payload is.
 
-    The id is added last. A field of its name is taken out of the payload, so a payload can't give itself another id. Without the
-    attribute (or with an empty one) it is null, so the record is invalid.
+    The id is added last. A field of its name is taken out of the payload, so a payload can't give itself another id.
+    Without the attribute (or with an empty one) it is null, so the record is invalid.
     """
     text = _object(message.data, source.id_column)
     if text is None:
@@ -44,7 +44,10 @@ def line(message: Message, source: PubSub) -> str:
 
 
 def _object(data: bytes, id_column: str) -> str | None:
-    """The payload as one line of text without the field of the id, if it is a JSON object. What else is wrong with it, receive finds."""
+    """The payload as one line of text without the field of the id, if it is a JSON object.
+
+    What else is wrong with it, receive finds.
+    """
     try:
         text = data.decode("utf-8-sig")
         found = conversions.parsed(text)

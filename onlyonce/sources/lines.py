@@ -17,9 +17,11 @@ LINE = "oo_line string, oo_refused string, oo_file long, oo_position long"
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read. Of a source with
-    columns the rows have those. `chosen`: which of them are read. `shrinks`: whether the source may remove records that it has given out,
-    without a loss, as a compacted topic does. `places` names where each of them is."""
+    """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read.
+
+    Of a source with columns the rows have those. `chosen`: which of them are read. `shrinks`: whether the source may
+    remove records that it has given out, without a loss, as a compacted topic does. `places` names where each of them
+    is."""
 
     ranges: Sequence[line_reader.Range]
     rows: DataFrame | None

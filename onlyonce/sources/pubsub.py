@@ -1,11 +1,13 @@
 """Google's Pub/Sub client, and the meaning of its errors. The only module that pulls and acknowledges.
 
-A pull is a single request, and not a stream. A landing is a drain that ends: one answer is one file and one acknowledgement, and no
-thread holds messages that nobody has asked for. The channel itself bounds the memory: gRPC throws a larger answer away
-unread. A stream would acknowledge in the background, where no test could place a kill between the file and the acknowledgement.
+A pull is a single request, and not a stream. A landing is a drain that ends: one answer is one file and one
+acknowledgement, and no thread holds messages that nobody has asked for. The channel itself bounds the memory: gRPC
+throws a larger answer away unread. A stream would acknowledge in the background, where no test could place a kill
+between the file and the acknowledgement.
 
-Who calls it: `onlyonce.sources.land`, `onlyonce.local.feed.publish`. Needs the package google-cloud-pubsub (`pip install 'onlyonce-pipelines[pubsub]'`)
-and Google's default credentials on the machine. PUBSUB_EMULATOR_HOST names an emulator.
+Who calls it: `onlyonce.sources.land`, `onlyonce.local.feed.publish`. Needs the package google-cloud-pubsub (`pip
+install 'onlyonce-pipelines[pubsub]'`) and Google's default credentials on the machine. PUBSUB_EMULATOR_HOST names an
+emulator.
 """
 
 from __future__ import annotations
@@ -85,7 +87,10 @@ class Subscription:
         return [_message(received) for received in answer.received_messages]
 
     def acknowledge(self, ack_ids: list[str]) -> str | None:
-        """Acknowledge deliveries; gives None, or why it is not known to have worked. Raises nothing of the service's."""
+        """Acknowledge deliveries; gives None, or why it is not known to have worked.
+
+        Raises nothing of the service's.
+        """
         from google.api_core.exceptions import GoogleAPIError
 
         try:
@@ -97,7 +102,9 @@ class Subscription:
 
 @contextmanager
 def publishing() -> Iterator[Any]:
-    """Google's plain client for publishing: each call is one request, answered when it is stored. For `onlyonce.local.feed.publish`.
+    """Google's plain client for publishing: each call is one request, answered when it is stored.
+
+    For `onlyonce.local.feed.publish`.
 
     Raises Refused without the package or credentials, Retryable when the service does not answer.
     """
@@ -173,7 +180,8 @@ def _told(source: PubSub) -> Iterator[None]:
     except answers.NotFound as error:
         raise Refused(
             f"subscription {source.subscription} is not there",
-            data="nothing was read. A subscription gets what is published after it was made; what came before it is not "
+            data="nothing was read. A subscription gets what is published after it was made; what came before it "
+            "is not "
             "delivered",
             hint=f"{source.create_command()}   (TOPIC is where the publishers write)",
         ) from error

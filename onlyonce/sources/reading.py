@@ -1,9 +1,12 @@
-"""What one run has read of a registry. A look reads the entries that have come since the last one, so it costs as much after a year as on the first day.
+"""What one run has read of a registry.
+
+A look reads the entries that have come since the last one, so it costs as much after a year as on the first day.
 
 To read a registry as a whole means to open a file for each of its batches, and a long run looks some times a second.
 
-Who makes it: `RunContext`, for as long as a run; who registers once, for that. Errors: those of `opening`. Not promised: anything where two threads of a run look at
-one registry; a table that was dropped and made anew since, from which a run is fenced.
+Who makes it: `RunContext`, for as long as a run; who registers once, for that. Errors: those of `opening`. Not
+promised: anything where two threads of a run look at one registry; a table that was dropped and made anew since, from
+which a run is fenced.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ class Reading(Generic[Known]):
     """What a run knows of the registry at a location.
 
     whole   makes it of all entries
-    more    makes it of what was known and these columns of the entries that came since; None: all is read again, once something came
+    more    makes it of what was known and these columns of the entries that came since; None: all is read again, once
+            something came
     """
 
     def __init__(
-        self, at: Location, whole: Callable[[Location], Known], columns: Sequence[str] = (), more: Callable[[Known, pa.Table], Known] | None = None
+        self,
+        at: Location,
+        whole: Callable[[Location], Known],
+        columns: Sequence[str] = (),
+        more: Callable[[Known, pa.Table], Known] | None = None,
     ) -> None:
         self._at, self._whole, self._columns, self._more = at, whole, list(columns), more
         self._table: Own | None = None
@@ -57,10 +65,15 @@ class Reading(Generic[Known]):
         files = self._added(self._read[0], now)
         if files is None:
             return self._whole(self._at)
-        return self._more(self._read[1], pa.concat_tables(arrow.rows(file, self._columns) for file in files)) if files else self._read[1]
+        return (
+            self._more(self._read[1], pa.concat_tables(arrow.rows(file, self._columns) for file in files))
+            if files
+            else self._read[1]
+        )
 
     def _added(self, before: int, now: int) -> list[Location] | None:
-        """The files that commits have added since; None where that does not tell all: entries went from the log, or files from the table."""
+        """The files that commits have added since; None where that does not tell all: entries went from the log, or
+        files from the table."""
         try:
             since = [log_entries.actions(self._at, version) for version in range(before + 1, now + 1)]
         except FileNotFoundError:

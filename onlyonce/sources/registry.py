@@ -1,7 +1,9 @@
-"""The registry of a source: an append-only Delta table in which the driver notes new input. The input is cut into batches here, once.
+"""The registry of a source: an append-only Delta table in which the driver notes new input.
 
-Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay, a second
-driver and a new life read the same input. Who calls it: `source_files`, `source_kafka`.
+The input is cut into batches here, once.
+
+Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay,
+a second driver and a new life read the same input. Who calls it: `source_files`, `source_kafka`.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ TABLES = ("turns", "files", "ranges")
 """The names of registries."""
 
 
-def append(table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
-    """Append entries, whose first column is the number of their batch, one data file for each batch. `table`: as of the look that found them.
+def append(
+    table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str
+) -> bool:
+    """Append entries, whose first column is the number of their batch, one data file for each batch.
+
+    `table`: as of the look that found them.
 
     The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
     """
@@ -52,7 +58,10 @@ def append(table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver
 
 
 def last(table: Location, columns: list[str]) -> pa.Table | None:
-    """These columns of the entries that the last commit with entries has added; None before the first. No JVM needed."""
+    """These columns of the entries that the last commit with entries has added; None before the first.
+
+    No JVM needed.
+    """
     for version in range(delta.latest(table), -1, -1):
         if files := log_entries.added(table, version):  # a commit of another kind, such as new columns, adds none
             return pa.concat_tables(arrow.rows(file.path, columns) for file in files)
@@ -62,7 +71,9 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
 def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:
     """Return the number of the last batch of some entries, and when it arrived; None of none."""
     number = pc.max(entries["batch_no"])
-    return number.as_py(), pc.max(pc.filter(entries["seen_at"], pc.equal(entries["batch_no"], number))).as_py() if number.is_valid else None
+    return number.as_py(), pc.max(
+        pc.filter(entries["seen_at"], pc.equal(entries["batch_no"], number))
+    ).as_py() if number.is_valid else None
 
 
 def name(table: Location) -> str:
@@ -93,7 +104,8 @@ def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table
 
 
 def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
-    """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an entry has."""
+    """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an
+    entry has."""
     found = entries.group_by("batch_no").aggregate([(records, "sum"), ("seen_at", "max")]).sort_by("batch_no")
     columns = (found[name].to_pylist() for name in ("batch_no", f"{records}_sum", "seen_at_max"))
     return list(zip(*columns, strict=True))
@@ -106,13 +118,19 @@ def folder(pipeline: Pipeline, instance: str) -> Location:
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
-    """The entries of one batch by its number, as the stream gives them. Spark would take a second to find them: by its statistics one file has them."""
+    """The entries of one batch by its number, as the stream gives them.
+
+    Spark would take a second to find them: by its statistics one file has them.
+    """
     found = opening.table(table).to_pyarrow_table(filters=[("batch_no", "=", batch_no)])
     return spark.createDataFrame(pa.table(found))
 
 
 def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
-    """A registry as a stream, one data file (one batch) at a time. A new life that has nothing to read yet begins with the last entry, whose batch it knows."""
+    """A registry as a stream, one data file (one batch) at a time.
+
+    A new life that has nothing to read yet begins with the last entry, whose batch it knows.
+    """
     start = min(start, delta.latest(table))
     return (
         spark.readStream.format("delta")

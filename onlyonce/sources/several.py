@@ -1,11 +1,12 @@
 """Several sources as one: their batches are taken in one after the other, in an order that is written down once.
 
-Each source has a registry of its own, below the instance's folder `sources`. The table `turns` has the order of all their batches: of each its number
-there, its source, and its number in that registry. Receive streams `turns`, so a replay, a second driver and a new life read the same batch of the same source,
-and a look-up in the catalog knows which batches came before, whatever source they are of. Batches that are found at one look take turns.
+Each source has a registry of its own, below the instance's folder `sources`. The table `turns` has the order of all
+their batches: of each its number there, its source, and its number in that registry. Receive streams `turns`, so a
+replay, a second driver and a new life read the same batch of the same source, and a look-up in the catalog knows which
+batches came before, whatever source they are of. Batches that are found at one look take turns.
 
-What a crash between a registry and `turns` leaves has no turn yet: the next look gives it one. Who calls it: `sources`. Errors: those of the sources;
-Refused for input of a source that is not declared any more.
+What a crash between a registry and `turns` leaves has no turn yet: the next look gives it one. Who calls it: `sources`.
+Errors: those of the sources; Refused for input of a source that is not declared any more.
 """
 
 from __future__ import annotations
@@ -109,9 +110,12 @@ class Several:
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
         turns, reached = [], corrected.of(self.registry, last["batch_no"], last["seen_at"]) if last else None
-        for number, (name, source_batch_no, records, at) in enumerate(_in_turns(found), last["batch_no"] + 1 if last else 0):
+        for number, (name, source_batch_no, records, at) in enumerate(
+            _in_turns(found), last["batch_no"] + 1 if last else 0
+        ):
             known[name] = source_batch_no
-            # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an earlier run that was killed.
+            # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an
+            # earlier run that was killed.
             reached = max(at, reached or at)
             turns.append((number, name, source_batch_no, records, json.dumps(known), reached))
         return turns
@@ -123,7 +127,10 @@ class Several:
 
     def _of_source(self, name: str, known: int | None, corrected: Corrections) -> deque[tuple[Any, ...]]:
         source = self.sources[name]
-        return deque((name, number, records, corrected.of(source.registry, number, seen)) for number, records, seen in source.batches_after(known))
+        return deque(
+            (name, number, records, corrected.of(source.registry, number, seen))
+            for number, records, seen in source.batches_after(known)
+        )
 
 
 def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
@@ -136,7 +143,10 @@ def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch of one of several sources, under the number and the system time of its turn. Without a cut: no batch was registered yet."""
+    """A batch of one of several sources, under the number and the system time of its turn.
+
+    Without a cut: no batch was registered yet.
+    """
 
     cut: Any  # a `sources.Cut`
     source: str | None

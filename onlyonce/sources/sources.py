@@ -1,7 +1,7 @@
 """The interface between receive and a source, and the choice of a pipeline's source.
 
-Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any number of
-times, and gives the same input each time.
+Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any
+number of times, and gives the same input each time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class Cut(Protocol):
         """Whether there is nothing to read."""
 
     def size(self) -> int:
-        """About how many bytes it has; packed ones count by their lines. It decides in how many partitions the batch is cut, and nothing else."""
+        """About how many bytes it has; packed ones count by their lines.
+
+        It decides in how many partitions the batch is cut, and nothing else.
+        """
 
     def summary(self) -> dict[str, Any]:
         """What the batch row says of it."""
@@ -89,14 +92,23 @@ class Source(Protocol):
 
 
 def of(
-    pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None, readings: Readings | None = None,
+    pipeline: Pipeline,
+    instance: str,
+    max_files: int | None,
+    bounds: Bounds | None = None,
+    readings: Readings | None = None,
     skipped: set[str] | None = None,
 ) -> Source:
-    """The source of an instance. `bounds` are those of a bounded run; `readings` what a run has read of the registries; `skipped` gets the folders
+    """The source of an instance.
+
+    `bounds` are those of a bounded run; `readings` what a run has read of the registries; `skipped` gets the folders
     below an inbox that a listing skips."""
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
-        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped) for name, view in views.items()}
+        each = {
+            name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped)
+            for name, view in views.items()
+        }
         return Several(pipeline, instance, settings.data_location(instance) / "turns", each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
@@ -173,7 +185,9 @@ class _Listed:
 
     def summary(self) -> dict[str, Any]:
         said = self.found.summary()
-        return said | table_entries.versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
+        return (
+            said | table_entries.versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
+        )
 
     def unreadable(self) -> dict[str, Any]:
         return source_files.unreadable(self.pipeline, self.found.files)

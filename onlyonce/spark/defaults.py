@@ -18,7 +18,8 @@ _PAIR = re.compile(r"\s*([^\s=:]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
 def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
-    """The settings of a named file of properties, else those of spark-submit's own; none where there is no such file."""
+    """The settings of a named file of properties, else those of spark-submit's own; none where there is no such
+    file."""
     if properties_file:
         return parsed(Path(properties_file).read_text())
     found = next((path for folder in _folders() if (path := folder / "spark-defaults.conf").is_file()), None)

@@ -1,8 +1,8 @@
 """Decides which masters of Spark are accepted, and the address by which executors reach the driver.
 
-In deploy mode client the driver runs where it is started, so its jars, files and secrets are there. In deploy mode cluster they must
-come in an image, in an archive, or by `--py-files`. Who calls it:
-`onlyonce.spark.options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for a master that can't work, before anything is started.
+In deploy mode client the driver runs where it is started, so its jars, files and secrets are there. In deploy mode
+cluster they must come in an image, in an archive, or by `--py-files`. Who calls it: `onlyonce.spark.options`,
+`onlyonce.airflow.operators.spark_job`. Errors: Refused for a master that can't work, before anything is started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 LOOPBACK = "127.0.0.1"
-TAKEN = "local[N], spark://host:port, or yarn, with the driver here (deploy mode client); yarn or k8s:// with it in the cluster"
+TAKEN = (
+    "local[N], spark://host:port, or yarn, with the driver here (deploy mode client); yarn or k8s:// with it "
+    "in the cluster"
+)
 
 
 def refuse_master(master: str, deploy_mode: str | None = None) -> None:
@@ -32,13 +35,16 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
         raise Refused(
             f"Spark's master {master} is not supported",
             data="nothing was started",
-            hint=f"Spark Connect is not supported, and Kubernetes only with the driver in the cluster. Supported: {TAKEN}",
+            hint="Spark Connect is not supported, and Kubernetes only with the driver in the cluster. Supported: "
+            f"{TAKEN}",
         )
 
 
 def driver_host(master: str) -> str | None:
-    """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark:// this
-    machine's address on the way to the master. None: Spark chooses, by this machine's name."""
+    """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark://
+    this machine's address on the way to the master.
+
+    None: Spark chooses, by this machine's name."""
     if named := settings.spark().driver_host:
         return named
     if master.startswith("local"):

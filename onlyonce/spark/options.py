@@ -1,7 +1,8 @@
 """The options that every Spark session of ours adds to the team's own settings.
 
 The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
-`onlyonce.session.session` and the Airflow operator in `onlyonce.airflow.operators.spark_job`. Raises Refused when the jars are missing.
+`onlyonce.session.session` and the Airflow operator in `onlyonce.airflow.operators.spark_job`. Raises Refused when the
+jars are missing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
 _ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", redaction.SETTING})
-"""Time zone and type decide what is written, and are of our own session only. The redaction has the team's own in it."""
+"""Time zone and type decide what is written, and are of our own session only. The redaction has the team's own in
+it."""
 _MERGED = {
     "spark.sql.extensions": ",",
     "spark.jars.packages": ",",
@@ -34,7 +36,8 @@ _MERGED = {
 }
 QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-"""A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the driver is told has nothing to do with memory."""
+"""A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the
+driver is told has nothing to do with memory."""
 WITHOUT_MEMORY = (3, 52)
 """The exit codes of a JVM that found no memory: by that option, and by Spark where it was a task's."""
 LOGGING = "-Dlog4j2.configurationFile="
@@ -42,9 +45,12 @@ LOGGING = "-Dlog4j2.configurationFile="
 
 
 def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What is added to a session's own settings (`theirs`), for spark-submit's --conf as for a session made here. Raises Refused.
+    """What is added to a session's own settings (`theirs`), for spark-submit's --conf as for a session made here.
 
-    Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are merged.
+    Raises Refused.
+
+    Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are
+    merged.
     """
     theirs = theirs or {}
     # Kubernetes starts a driver in its pod as one in client mode, and says by this that it is in the cluster.
@@ -55,12 +61,18 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def classes() -> Path:
-    """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM or class path, it loads them."""
+    """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`).
+
+    Without the file, or with that of another JVM or class path, it loads them.
+    """
     return JARS / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
 
 
 def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """Ours, less what is theirs to say, with what is both's. Raises Refused for a catalog that has no Delta tables. Pure."""
+    """Ours, less what is theirs to say, with what is both's.
+
+    Raises Refused for a catalog that has no Delta tables. Pure.
+    """
     found = {key: value for key, value in ours.items() if key in _ALWAYS or key not in theirs}
     for key, between in _MERGED.items():
         if key in ours and key in theirs:
@@ -88,7 +100,8 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         # A row may be a block of some thousand records.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
+        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in
+        # each batch.
         "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
         **state.options(master, theirs),
         **stores.of_spark(settings.data_root()),

@@ -1,11 +1,13 @@
-"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, what the JVM unpacks, and copies of checkpoints.
+"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, what the JVM
+unpacks, and copies of checkpoints.
 
-Each driver has a folder of its own below `<home>/tmp`, and holds a lock of the operating system on it for as long as its process lives. A killed driver
-leaves its folder and loses its lock, at the same instant. So the next driver that starts asks for each folder's lock, and deletes a folder of which it gets
-it. No age and no process id is looked at.
+Each driver has a folder of its own below `<home>/tmp`, and holds a lock of the operating system on it for as long as
+its process lives. A killed driver leaves its folder and loses its lock, at the same instant. So the next driver that
+starts asks for each folder's lock, and deletes a folder of which it gets it. No age and no process id is looked at.
 
-Who calls it: the Airflow operator, which names the folder to spark-submit, `onlyonce.session.session` and `onlyonce.context.working_copy`. Errors: OSError where the home can't be written. Not
-promised: that a folder goes from a file system without locks. There nobody can be asked, and folders stay.
+Who calls it: the Airflow operator, which names the folder to spark-submit, `onlyonce.session.session` and
+`onlyonce.context.working_copy`. Errors: OSError where the home can't be written. Not promised: that a folder goes from
+a file system without locks. There nobody can be asked, and folders stay.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ LOCK = "lock"
 _UNPACKED = "-Djava.io.tmpdir="
 
 _held: dict[Path, int] = {}
-"""The folders that this process holds, with the open file of the lock. The lock ends with the process, however it ends."""
+"""The folders that this process holds, with the open file of the lock. The lock ends with the process, however it
+ends."""
 
 
 def root() -> Path:
@@ -37,7 +40,10 @@ def root() -> Path:
 
 
 def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """Our options, and of a local master the driver's folder, which is made. What the team has said of such folders stays."""
+    """Our options, and of a local master the driver's folder, which is made.
+
+    What the team has said of such folders stays.
+    """
     found = dict(ours)
     java = f"{theirs.get(JAVA, '')} {variable('JDK_JAVA_OPTIONS') or ''} {variable('JAVA_TOOL_OPTIONS') or ''}"
     wanted = {
@@ -57,7 +63,8 @@ def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> di
 
 
 def hold(options: Mapping[str, str]) -> None:
-    """Hold the folder that a driver's options name, if it is one of ours, until this process ends; and delete those of drivers that are gone."""
+    """Hold the folder that a driver's options name, if it is one of ours, until this process ends; and delete those of
+    drivers that are gone."""
     named = re.search(rf"{_UNPACKED}(\S+)", options.get(JAVA, ""))
     for folder in {Path(name) for name in (options.get(BLOCKS), named and named[1]) if name}:
         if folder.parent == root() and folder not in _held:
@@ -89,7 +96,8 @@ def sweep() -> list[Path]:
 
 
 def _hold(folder: Path) -> None:
-    # Between spark-submit and this line nobody holds it. If another driver has deleted it meanwhile it is made again: nothing of worth was in it yet.
+    # Between spark-submit and this line nobody holds it. If another driver has deleted it meanwhile it is made again:
+    # nothing of worth was in it yet.
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _opened(folder)

@@ -1,7 +1,10 @@
-"""Removes data files that killed attempts have left in the platform's own tables: no commit names them, and none ever will. Without a JVM.
+"""Removes data files that killed attempts have left in the platform's own tables: no commit names them, and none ever
+will.
 
-Who calls it: `onlyonce.operate.collect`. Errors: none; a table that can't be read is reported. Not promised: the removal of files that early
-versions have left, which gave each attempt no folder of its own.
+Without a JVM.
+
+Who calls it: `onlyonce.operate.collect`. Errors: none; a table that can't be read is reported. Not promised: the
+removal of files that early versions have left, which gave each attempt no folder of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The table beside a sink's Delta table that keeps the keys of what was deleted: where it is, and whether it is the platform's. No Spark.
+"""The table beside a sink's Delta table that keeps the keys of what was deleted: where it is, and whether it is the
+platform's.
+
+No Spark.
 
 Who calls it: the Delta sink, and the withdrawal and the drop, which must know the table. Errors: those of `opening`.
 """

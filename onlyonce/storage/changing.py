@@ -1,12 +1,16 @@
-"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id. docs/specification/delta-commit.md.
+"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id.
+docs/specification/delta-commit.md.
 
-Each try looks at the table as it is now, and its commit is on condition that the next version is not there: delta-rs's conditional PUT. It takes such a commit for an append, which would
-stand beside whatever came in between. So it is not to try by itself. Whoever has lost looks again: first whether the transaction is there, which a twin may have committed, then whether the
-files that may hold the rows are still the same. If they are, what was written is committed at the new version; if not, it is planned and written anew.
+Each try looks at the table as it is now, and its commit is on condition that the next version is not there: delta-rs's
+conditional PUT. It takes such a commit for an append, which would stand beside whatever came in between. So it is not
+to try by itself. Whoever has lost looks again: first whether the transaction is there, which a twin may have committed,
+then whether the files that may hold the rows are still the same. If they are, what was written is committed at the new
+version; if not, it is planned and written anew.
 
 The new files are an attempt's (`own_tables`): those of a try that lost, or of a killed driver, are named by no commit.
 
-Who calls it: the Delta sink. Errors: those of `delta.once`; of what a plan writes. Not promised: that files which no commit names go; a VACUUM of the table takes them.
+Who calls it: the Delta sink. Errors: those of `delta.once`; of what a plan writes. Not promised: that files which no
+commit names go; a VACUUM of the table takes them.
 """
 
 from __future__ import annotations
@@ -38,17 +42,27 @@ class Plan(Protocol):
     """What is to become of a table's rows."""
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """The files of a version which may hold rows that change. All that is decided about the table rests on these alone. Raises Refused for a table that can't be changed so."""
+        """The files of a version which may hold rows that change.
+
+        All that is decided about the table rests on these alone. Raises Refused for a table that can't be changed so.
+        """
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """Write below the folder what comes in the place of those files' rows, and what is new."""
 
 
-def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False, form: opening.Form | None = None) -> int | None:
-    """Carry out a plan once; return the table's version as `delta.once` does. For `replayed` see `delta.once`, for `form` see `own_tables.append`."""
+def change(
+    path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False, form: opening.Form | None = None
+) -> int | None:
+    """Carry out a plan once; return the table's version as `delta.once` does.
+
+    For `replayed` see `delta.once`, for `form` see `own_tables.append`.
+    """
     opened = opening.table(path)
     checked = opening.form(opened) if form is None else form
-    return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan, checked), replayed=replayed, table=opened)
+    return delta.once(
+        path, commit, lambda: _carry_out(opened, path, commit, plan, checked), replayed=replayed, table=opened
+    )
 
 
 def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan, form: opening.Form) -> int | None:
@@ -85,6 +99,11 @@ def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Cha
         max_commit_retries=0,
     )
     table.create_write_transaction(
-        actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties, post_commithook_properties=delta.afterwards(new)
+        actions,
+        "append",
+        table.schema(),
+        table.metadata().partition_columns,
+        commit_properties=properties,
+        post_commithook_properties=delta.afterwards(new),
     )
     return new

@@ -96,14 +96,18 @@ def compare(folder: Location, lineage: str, committed: int | None) -> None:
     behind = committed is None or committed < in_checkpoint
     raise Refused(
         f"lineage {lineage}: the log's last committed batch is {committed}, the checkpoint's is {in_checkpoint}",
-        data="nothing was read or written. " + (
-            "The log is behind: batches are in the tables that it does not know" if behind
+        data="nothing was read or written. "
+        + (
+            "The log is behind: batches are in the tables that it does not know"
+            if behind
             else "The checkpoint is behind: it would replay batches that are committed"
         ),
-        hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them from one "
-        "moment (a new life would write again what the log has forgotten)" if behind
+        hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them "
+        "from one "
+        "moment (a new life would write again what the log has forgotten)"
+        if behind
         else f"{OLD_COPY}; restore both from one moment, or: onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
-    )  # fmt: skip
+    )
 
 
 def _whole(folder: Location, lineage: str) -> None:

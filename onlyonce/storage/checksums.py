@@ -1,9 +1,12 @@
-"""Writes the version checksum beside a commit to one of the platform's own tables, as Delta's protocol describes it (Version Checksum File).
+"""Writes the version checksum beside a commit to one of the platform's own tables, as Delta's protocol describes it
+(Version Checksum File).
 
-It has the table's schema and protocol, and how many files and bytes it has. Where a version has none, Spark runs a job over the log to learn the schema: a tenth of
-a second for each query in each batch. Nothing is decided by this file, and a version without one is read as before: so nobody waits for it, and a killed driver leaves none.
+It has the table's schema and protocol, and how many files and bytes it has. Where a version has none, Spark runs a job
+over the log to learn the schema: a tenth of a second for each query in each batch. Nothing is decided by this file, and
+a version without one is read as before: so nobody waits for it, and a killed driver leaves none.
 
-Who calls it: `appended.Own`, once a commit is acknowledged. Errors: none; what can't be written is told. Only on a disk: in a store it would be two requests for each commit.
+Who calls it: `appended.Own`, once a commit is acknowledged. Errors: none; what can't be written is told. Only on a
+disk: in a store it would be two requests for each commit.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ log = structlog.get_logger()
 
 
 def write(at: Location, before: DeltaTable, added: Sequence[AddAction]) -> None:
-    """That of the version after `before`, whose commit has just added these files to the table at a location, and nothing else."""
+    """That of the version after `before`, whose commit has just added these files to the table at a location, and
+    nothing else."""
     if not isinstance(at, Path):
         return
     version = before.version() + 1
@@ -39,7 +43,9 @@ def write(at: Location, before: DeltaTable, added: Sequence[AddAction]) -> None:
         for old in range(max(version - 2 * KEPT, 0), version - KEPT):
             stores.of(at).delete(_place(at, old))
     except OSError as error:
-        log.warning("a version checksum could not be written; Spark reads the log instead", table=str(at), problem=str(error))
+        log.warning(
+            "a version checksum could not be written; Spark reads the log instead", table=str(at), problem=str(error)
+        )
 
 
 def _place(table: Path, version: int) -> Path:
@@ -56,7 +62,10 @@ def _told(table: Path, version: int) -> dict[str, Any] | None:
 
 def _after(there: dict[str, Any], added: Sequence[AddAction]) -> dict[str, Any]:
     size = there["tableSizeBytes"] + sum(file.size for file in added)
-    return {name: there[name] for name in GOES_ON} | {"numFiles": there["numFiles"] + len(added), "tableSizeBytes": size}
+    return {name: there[name] for name in GOES_ON} | {
+        "numFiles": there["numFiles"] + len(added),
+        "tableSizeBytes": size,
+    }
 
 
 def _counted(table: DeltaTable) -> dict[str, Any]:
@@ -65,12 +74,21 @@ def _counted(table: DeltaTable) -> dict[str, Any]:
     told, protocol = table.metadata(), table.protocol()
     features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
     metadata = {
-        "id": str(told.id), "name": told.name, "description": told.description, "format": {"provider": "parquet", "options": {}},
-        "schemaString": table.schema().to_json(), "partitionColumns": told.partition_columns, "configuration": told.configuration, "createdTime": told.created_time,
-    }  # fmt: skip
+        "id": str(told.id),
+        "name": told.name,
+        "description": told.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": told.partition_columns,
+        "configuration": told.configuration,
+        "createdTime": told.created_time,
+    }
     numbers = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
     return {
-        "numFiles": files.num_rows, "tableSizeBytes": sum(files["size_bytes"].to_pylist()), "numMetadata": 1, "numProtocol": 1,
+        "numFiles": files.num_rows,
+        "tableSizeBytes": sum(files["size_bytes"].to_pylist()),
+        "numMetadata": 1,
+        "numProtocol": 1,
         "metadata": {name: value for name, value in metadata.items() if value is not None},
         "protocol": numbers | {name: list(value) for name, value in features.items() if value},
-    }  # fmt: skip
+    }

@@ -1,6 +1,8 @@
-"""Commits to Delta that can be repeated, and the check afterwards that the right one is there. docs/specification/delta-commit.md.
+"""Commits to Delta that can be repeated, and the check afterwards that the right one is there.
+docs/specification/delta-commit.md.
 
-Delta silently skips a write at or below the highest txnVersion of a txnAppId. So a commit that was not acknowledged is compared with the one that was meant.
+Delta silently skips a write at or below the highest txnVersion of a txnAppId. So a commit that was not acknowledged is
+compared with the one that was meant.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ CLEANED_EVERY = 10
 
 KEEP_ALL = {
     "delta.appendOnly": "true",
-    # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes with a compaction.
+    # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes
+    # with a compaction.
     "delta.logRetentionDuration": "interval 3650 days",
-    # Each checkpoint names all files that were removed since. Nobody needs it: what a compaction has replaced is swept by our own rule.
+    # Each checkpoint names all files that were removed since. Nobody needs it: what a compaction has replaced is swept
+    # by our own rule.
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
@@ -43,6 +47,7 @@ STAGED = "_staged_commits"
 """A folder that Delta 4.4 makes in the log's, before the first commit."""
 MADE_UNTIL, MADE_WAIT = tenacity.stop_after_delay(30), tenacity.wait_random(0.1, 1)
 """Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -132,22 +137,29 @@ def once(
     replayed: bool = False,
     table: DeltaTable | Appended | None = None,
 ) -> int | None:
-    """Write unless the table has the transaction. Return the commit's version; None if its entry is no longer in the log.
+    """Write unless the table has the transaction.
 
-    The transaction in the table's snapshot shows that the commit was written, and the unit in our log, which is committed and compared before, shows what
-    it holds. The history is a third piece of evidence: the table's owner may clean it. If it has the commit, the commit is compared too.
+    Return the commit's version; None if its entry is no longer in the log.
 
-    write      looks for the transaction again at each try of its own; gives the version of its commit where that was acknowledged, and then nobody has to
-               look: it is there on condition that no other was
+    The transaction in the table's snapshot shows that the commit was written, and the unit in our log, which is
+    committed and compared before, shows what it holds. The history is a third piece of evidence: the table's owner may
+    clean it. If it has the commit, the commit is compared too.
+
+    write      looks for the transaction again at each try of its own; gives the version of its commit where that was
+               acknowledged, and then nobody has to look: it is there on condition that no other was
     replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
                where `delta.setTransactionRetentionDuration` is set
     table      the table, where the caller has just opened it
 
-    Of two drivers that commit the same transaction one is told that it lost, and it may be the live one: the look decides.
-    Raises InvariantBroken when something else is there under this transaction, or a later one.
+    Of two drivers that commit the same transaction one is told that it lost, and it may be the live one: the look
+    decides. Raises InvariantBroken when something else is there under this transaction, or a later one.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
-    if (known is None or known < commit.version) and not (replayed and find(path, commit)) and (new := write()) is not None:
+    if (
+        (known is None or known < commit.version)
+        and not (replayed and find(path, commit))
+        and (new := write()) is not None
+    ):
         return new
     there = find(path, commit)
     if there and (there[1].get("content"), there[1].get("unit")) == (commit.content, commit.unit):
@@ -156,9 +168,16 @@ def once(
     if there is None and now == commit.version:
         return None
     raise InvariantBroken(
-        f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} (content {commit.content}), but the table has "
-        + (f"{there[1]} at version {there[0]}" if there else f"version {now} of this transaction and no commit of {commit.version} in its history"),
-        data="nothing was written now; the rows of this unit are not in the table as meant" if there else "nothing was written now; whether the table has the rows of this unit is unknown",
+        f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} (content "
+        f"{commit.content}), but the table has "
+        + (
+            f"{there[1]} at version {there[0]}"
+            if there
+            else f"version {now} of this transaction and no commit of {commit.version} in its history"
+        ),
+        data="nothing was written now; the rows of this unit are not in the table as meant"
+        if there
+        else "nothing was written now; whether the table has the rows of this unit is unknown",
         hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for the unit",
     )
 
@@ -180,8 +199,10 @@ def find(path: Location, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 
 def afterwards(version: int) -> PostCommitHookProperties:
-    """What delta-rs does once a version is committed: a checkpoint where one is due, and at every tenth it looks for entries of the log that may go by the
-    table's own rule. That look lists the log, so it is not for each commit."""
+    """What delta-rs does once a version is committed: a checkpoint where one is due, and at every tenth it looks for
+    entries of the log that may go by the table's own rule.
+
+    That look lists the log, so it is not for each commit."""
     return PostCommitHookProperties(cleanup_expired_logs=None if version % CLEANED_EVERY == 0 else False)
 
 

@@ -1,6 +1,9 @@
-"""What single entries of a Delta table's log say: the files that a commit has added, and its note. No JVM, and the table is not opened.
+"""What single entries of a Delta table's log say: the files that a commit has added, and its note.
 
-Who calls it: `delta`, and what asks for the files of one commit. Errors: FileNotFoundError for an entry that is not there, or not any more.
+No JVM, and the table is not opened.
+
+Who calls it: `delta`, and what asks for the files of one commit. Errors: FileNotFoundError for an entry that is not
+there, or not any more.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ def any_in(path: Location) -> bool:
 
 
 def added(path: Location, version: int) -> list[Added]:
-    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
+    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into
+    other files, none.
+
+    No JVM needed.
+    """
     return added_by(path, actions(path, version))
 
 
@@ -62,8 +69,9 @@ def actions(path: Location, version: int) -> list[dict[str, Any]]:
 def text(value: Any) -> str:
     """Return a value as JSON for a table's log: the only encoder for what we write there.
 
-    Characters stay as they are. An escape of a character outside the basic plane is a pair (`\\ud842\\udfb7`), and arrow-json, which delta-rs and DuckDB
-    read statistics with, makes another string of it: they would skip a file that has the value.
+    Characters stay as they are. An escape of a character outside the basic plane is a pair (`\\ud842\\udfb7`), and
+    arrow-json, which delta-rs and DuckDB read statistics with, makes another string of it: they would skip a file that
+    has the value.
     """
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 

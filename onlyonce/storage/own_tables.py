@@ -1,12 +1,13 @@
 """Appends to Delta tables in two steps: first the data files, then one entry in the log that names them.
 
-Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one commit by
-delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes the state of the whole
-table before each commit, to see whether the transaction id is there: three jobs, most of a small batch's time.
-No commit names the files of a killed attempt, so they hold no rows. A collection removes them (`onlyonce.storage.attempt_files`).
+Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one commit
+by delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes the state
+of the whole table before each commit, to see whether the transaction id is there: three jobs, most of a small batch's
+time. No commit names the files of a killed attempt, so they hold no rows. A collection removes them
+(`onlyonce.storage.attempt_files`).
 
-Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table whose features it
-knows. Errors: those of `delta.once`. Not promised: the names of the files.
+Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table
+whose features it knows. Errors: those of `delta.once`. Not promised: the names of the files.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow
 
 BETWEEN = 200
-"""How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each lost try is a commit of somebody else's: of four
-writers that each commit as fast as they can, one loses 20 times in a row in one of some three hundred commits (0.75 to the power of 20)."""
+"""How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each
+lost try is a commit of somebody else's: of four writers that each commit as fast as they can, one loses 20 times in a
+row in one of some three hundred commits (0.75 to the power of 20)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,23 @@ class DataFile:
 
 
 Files = Sequence[Location | DataFile]
-"""New data files of a table. Of one that is a location alone, the folders around it name the partition; only the platform's own tables have such files."""
+"""New data files of a table. Of one that is a location alone, the folders around it name the partition; only the
+platform's own tables have such files."""
 
 
-def append(write: Callable[[Location], Files], to: Appended, commit: delta.Commit, *, replayed: bool = False, form: opening.Form | None = None) -> int | None:
-    """Append the files that `write` puts into the folder which it is given, once; return the table's version as `delta.once`
-    does. `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in which a user's table was checked
-    (`opening.form`). Raise Retryable if a try of the commit finds another."""
+def append(
+    write: Callable[[Location], Files],
+    to: Appended,
+    commit: delta.Commit,
+    *,
+    replayed: bool = False,
+    form: opening.Form | None = None,
+) -> int | None:
+    """Append the files that `write` puts into the folder which it is given, once; return the table's version as
+    `delta.once` does.
+
+    `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in
+    which a user's table was checked (`opening.form`). Raise Retryable if a try of the commit finds another."""
 
     def once() -> int | None:
         return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form)
@@ -65,7 +77,11 @@ def append_rows(
     commit: delta.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
-    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this order; return the version. `at`: the table, or as of a look. No JVM needed."""
+    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this
+    order; return the version.
+
+    `at`: the table, or as of a look. No JVM needed.
+    """
     values = dict(partition or {})
     to = at if isinstance(at, Appended) else Own(at)
 
@@ -81,12 +97,16 @@ def append_rows(
 
 
 def exactly(path: Location, version: int | None) -> int:
-    """Return the version of a commit to one of the platform's own tables, whose rows are read by it. Raise InvariantBroken if its entry is gone."""
+    """Return the version of a commit to one of the platform's own tables, whose rows are read by it.
+
+    Raise InvariantBroken if its entry is gone.
+    """
     if version is None:
         raise InvariantBroken(
             f"{path}: the log has no entry of a commit that was written",
             data="the rows are in the table; nothing was written now",
-            hint="the log of this table is the platform's and nothing else may remove its entries: restore _delta_log from a backup",
+            hint="the log of this table is the platform's and nothing else may remove its entries: restore "
+            "_delta_log from a backup",
         )
     return version
 
@@ -97,8 +117,10 @@ def folder(commit: delta.Commit) -> str:
 
 
 def _commit(to: Appended, commit: delta.Commit, files: Files, form: opening.Form | None = None) -> int | None:
-    """Name the files in the log; gives the version that has them, None when the transaction was there. `delta.once` has just looked, so the first try
-    takes the table as it is. delta-rs is not to try by itself: then a commit that it acknowledges is the next version, and nobody reads it again."""
+    """Name the files in the log; gives the version that has them, None when the transaction was there.
+
+    `delta.once` has just looked, so the first try takes the table as it is. delta-rs is not to try by itself: then a
+    commit that it acknowledges is the next version, and nobody reads it again."""
     for attempt in tries(to.at):
         with attempt:
             if attempt.retry_state.attempt_number > 1:
@@ -119,7 +141,12 @@ def _commit(to: Appended, commit: delta.Commit, files: Files, form: opening.Form
             actions = [added(to.at, file, indexed) for file in files]
             new = table.version() + 1
             table.create_write_transaction(
-                actions, "append", table.schema(), by, commit_properties=properties, post_commithook_properties=delta.afterwards(new)
+                actions,
+                "append",
+                table.schema(),
+                by,
+                commit_properties=properties,
+                post_commithook_properties=delta.afterwards(new),
             )
             to.committed(commit.app_id, commit.version, actions)
             return new
@@ -127,7 +154,10 @@ def _commit(to: Appended, commit: delta.Commit, files: Files, form: opening.Form
 
 
 def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
-    """The tries of a commit between which others may come; each is to look at the table anew. Raises Retryable where they come for ever."""
+    """The tries of a commit between which others may come; each is to look at the table anew.
+
+    Raises Retryable where they come for ever.
+    """
     try:
         yield from tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(CommitFailedError),
@@ -142,17 +172,25 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
             hint="run the same command again; it happens beside a writer that never pauses",
         ) from error
     except DeltaError:
-        # Some of delta-rs's errors leave out what the store has said: it says so again where it lets nobody in, or is gone.
+        # Some of delta-rs's errors leave out what the store has said: it says so again where it lets nobody in, or is
+        # gone.
         next(stores.of(path).names(path / log_entries.LOG), None)
         raise
 
 
-def added(path: Location, file: Location | DataFile, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
-    """Return what a commit says of a new data file in an attempt's folder. `indexed`: the columns by which readers skip files."""
+def added(
+    path: Location, file: Location | DataFile, indexed: Sequence[statistics.Column], *, data_change: bool = True
+) -> AddAction:
+    """Return what a commit says of a new data file in an attempt's folder.
+
+    `indexed`: the columns by which readers skip files.
+    """
     new = file if isinstance(file, DataFile) else _in_folders(path, file)
     entry, footer = arrow.end(new.at)
     found = log_entries.text(statistics.of(footer, indexed))
-    return AddAction(str(new.at.relative_to(path)), entry.bytes, dict(new.partition), int(entry.modified * 1000), data_change, found)  # type: ignore[arg-type]
+    return AddAction(
+        str(new.at.relative_to(path)), entry.bytes, dict(new.partition), int(entry.modified * 1000), data_change, found
+    )  # type: ignore[arg-type]
 
 
 def _in_folders(path: Location, file: Location) -> DataFile:

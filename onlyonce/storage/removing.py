@@ -1,10 +1,12 @@
-"""Rows of `events` are removed: their files go from the table, and what else a file holds is written into a new one, all in one commit.
+"""Rows of `events` are removed: their files go from the table, and what else a file holds is written into a new one,
+all in one commit.
 
-The commit says of each file that it changes no data (`dataChange` false), as a compaction does: a stream of Spark's over the table passes it by. So only rows may
-go that no stream is still to read. The old files stay on the disk for readers under way, and `attempt_files` sweeps them.
+The commit says of each file that it changes no data (`dataChange` false), as a compaction does: a stream of Spark's
+over the table passes it by. So only rows may go that no stream is still to read. The old files stay on the disk for
+readers under way, and `attempt_files` sweeps them.
 
-Who calls it: `onlyonce.operate.compact.retention`, `onlyonce.operate.erase.records`. Errors: those of `rewriting`. Not promised: that it happens; where another writer has taken one
-of the files meanwhile, nothing does.
+Who calls it: `onlyonce.operate.compact.retention`, `onlyonce.operate.erase.records`. Errors: those of `rewriting`. Not
+promised: that it happens; where another writer has taken one of the files meanwhile, nothing does.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ def of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
 
 
 def cut(path: Location, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:
-    """What of a file goes; None where nothing does. Only these columns are read, and those that count. Control rows stay."""
+    """What of a file goes; None where nothing does.
+
+    Only these columns are read, and those that count. Control rows stay.
+    """
     rows = _with_kind(file, rewriting.read(path, [file], [*KEYS, *columns]))
     going = rows.filter(_mask(rows, gone))
     if not going.num_rows:

@@ -1,14 +1,18 @@
-"""Data files of one of the platform's own tables are rewritten: what they say in other files, in one commit of the table.
+"""Data files of one of the platform's own tables are rewritten: what they say in other files, in one commit of the
+table.
 
-The commit adds the new files and removes the old ones, and says of each that it changes no data (`dataChange` false): a stream of
-Spark's over the table passes it by, and whoever reads the table as it is finds each row once. delta-rs writes the commit. Its own `optimize`
-takes all small files of a partition, those of open batches too, and keeps no order, so the files are written here.
+The commit adds the new files and removes the old ones, and says of each that it changes no data (`dataChange` false): a
+stream of Spark's over the table passes it by, and whoever reads the table as it is finds each row once. delta-rs writes
+the commit. Its own `optimize` takes all small files of a partition, those of open batches too, and keeps no order, so
+the files are written here.
 
-The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names. The old ones stay on the
-disk for readers under way, and their time begins with the rewrite: it is their time of modification, by which `attempt_files` sweeps.
+The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names. The
+old ones stay on the disk for readers under way, and their time begins with the rewrite: it is their time of
+modification, by which `attempt_files` sweeps.
 
-Who calls it: `onlyonce.operate.compact.compaction`, `onlyonce.storage.removing`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
-that it happens: where another writer has taken one of the files meanwhile, nothing does.
+Who calls it: `onlyonce.operate.compact.compaction`, `onlyonce.storage.removing`. Errors: DeltaError and OSError;
+ArrowException where files don't fit the table's columns. Not promised: that it happens: where another writer has taken
+one of the files meanwhile, nothing does.
 """
 
 from __future__ import annotations
@@ -66,8 +70,10 @@ def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
 
 
 def rewrite(path: Location, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
-    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where another writer was
-    first, and nothing has changed. Raises InvariantBroken for files that have not as many rows as the table says."""
+    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where
+    another writer was first, and nothing has changed.
+
+    Raises InvariantBroken for files that have not as many rows as the table says."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
     new = write(folder, old[0].partition, 0, _changed(path, old, change))
     passing("rewrite-before-commit")
@@ -98,7 +104,9 @@ def _changed(path: Location, old: Sequence[File], change: Rows) -> pa.Table:
 def write(folder: Location, partition: dict[str, str], number: int, rows: pa.Table) -> Location:
     """Write a data file of an attempt, by its number, to the disk; gives its place."""
     new = folder.joinpath(*(f"{name}={value}" for name, value in partition.items()), f"part-{number:05}.parquet")
-    arrow.write(new, rows, ROW_GROUP, use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False)
+    arrow.write(
+        new, rows, ROW_GROUP, use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False
+    )
     durable.sync(new)
     return new
 
@@ -130,11 +138,12 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def replace(path: Location, old: Sequence[File], new: Sequence[Location], app_id: str, number: int) -> bool:
-    """Commit files in the place of others, of whatever partitions; False where one of the old ones is not there any more, and nothing has changed."""
+    """Commit files in the place of others, of whatever partitions; False where one of the old ones is not there any
+    more, and nothing has changed."""
     for file in old:
         stores.of(path).renew(path / file.path)  # it is an old file from now on
-    # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
-    # that was looked at, and no other.
+    # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each
+    # try is at the version that was looked at, and no other.
     for attempt in own_tables.tries(path):
         with attempt:
             table = opening.table(path)
@@ -165,8 +174,10 @@ def replace(path: Location, old: Sequence[File], new: Sequence[Location], app_id
 
 
 def shorten_log(path: Location, upto: int, hours: float) -> int:
-    """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint at or before `upto`, as far as it
-    is older than some hours. Gives the number of files. Every version from `upto` on can be read as before."""
+    """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint
+    at or before `upto`, as far as it is older than some hours.
+
+    Gives the number of files. Every version from `upto` on can be read as before."""
     store, log = stores.of(path), path / log_entries.LOG
     named = [(int(name[:20]), name) for name in store.names(log) if name[:20].isdigit()]
     checkpoints = [version for version, name in named if ".checkpoint" in name and version <= upto]

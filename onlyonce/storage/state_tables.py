@@ -1,7 +1,9 @@
-"""Read the keys and values of a RocksDB table (`.sst`), in which Spark's snapshots keep state. Blocks are compressed, and a key has only what differs from the key before it.
+"""Read the keys and values of a RocksDB table (`.sst`), in which Spark's snapshots keep state.
 
-Follows RocksDB's block-based table format of versions 4 and 5 (Spark writes 5) with one index block. Errors: NotDecoded for another format, ValueError or IndexError for a
-damaged file.
+Blocks are compressed, and a key has only what differs from the key before it.
+
+Follows RocksDB's block-based table format of versions 4 and 5 (Spark writes 5) with one index block. Errors: NotDecoded
+for another format, ValueError or IndexError for a damaged file.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _data_blocks(index: bytes) -> Iterator[Handle]:
-    """An entry has a key and a handle, which since version 4 has no length before it and, but for a restart point, only the difference of sizes."""
+    """An entry has a key and a handle, which since version 4 has no length before it and, but for a restart point, only
+    the difference of sizes."""
     end, at, last = _end(index), 0, Handle(0, 0)
     while at < end:
         shared, at = _varint(index, at)

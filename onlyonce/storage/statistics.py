@@ -1,8 +1,9 @@
-"""What Delta skips files by: the number of rows of a file, and of each column least, largest and nulls, from the file's own footer.
+"""What Delta skips files by: the number of rows of a file, and of each column least, largest and nulls, from the file's
+own footer.
 
-The same as Spark's writer would have put into the log (a test holds it beside that), without a second look at the rows. Pure but for
-the footer, which the caller has read. Who calls it: `own_tables`. Errors: none; of what a footer does not say, nothing is said.
-Not promised: anything of lists and maps, of which a footer counts no nulls.
+The same as Spark's writer would have put into the log (a test holds it beside that), without a second look at the rows.
+Pure but for the footer, which the caller has read. Who calls it: `own_tables`. Errors: none; of what a footer does not
+say, nothing is said. Not promised: anything of lists and maps, of which a footer counts no nulls.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 def columns(table: DeltaTable) -> Sequence[Column]:
     """The columns of a table by which its files are skipped: those that it names, or its first ones."""
     metadata = table.metadata()
-    leaves = [leaf for field in table.schema().fields if field.name not in metadata.partition_columns for leaf in _leaves(field)]
+    leaves = [
+        leaf
+        for field in table.schema().fields
+        if field.name not in metadata.partition_columns
+        for leaf in _leaves(field)
+    ]
     plain = {way for way, kind in leaves if isinstance(kind, PrimitiveType)}
     if named := metadata.configuration.get(SKIPPING):
         asked = [_way(name) for name in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", named) if name.strip()]
@@ -64,8 +70,8 @@ def _way(name: str) -> Column:
 def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
     """Of one file, as Delta's log has it.
 
-    A column of which a part of the file says nothing is left out. Times are in whole milliseconds, the largest rounded up; of
-    a long text there is the beginning.
+    A column of which a part of the file says nothing is left out. Times are in whole milliseconds, the largest rounded
+    up; of a long text there is the beginning.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if not names:

@@ -14,14 +14,22 @@ KNOWN = frozenset(
 BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"})
 """Those beside them that leave a data file readable by itself, as long as it has no deletion vector."""
 MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
-"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that do not read its log. They would miss our files."""
+"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that do not
+read its log. They would miss our files."""
 NAMES = {
     MANIFEST: "a symlink manifest",
     "catalogManaged": "commits that its catalog makes (catalogManaged)",
-    "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
-    "inCommitTimestamp": "in-commit timestamps", "identityColumns": "identity columns", "allowColumnDefaults": "default values of columns",
-    "clustering": "clustering", "typeWidening": "type widening", "icebergCompatV1": "UniForm for Iceberg", "icebergCompatV2": "UniForm for Iceberg",
-}  # fmt: skip
+    "deletionVectors": "deletion vectors",
+    "columnMapping": "column mapping",
+    "rowTracking": "row tracking",
+    "inCommitTimestamp": "in-commit timestamps",
+    "identityColumns": "identity columns",
+    "allowColumnDefaults": "default values of columns",
+    "clustering": "clustering",
+    "typeWidening": "type widening",
+    "icebergCompatV1": "UniForm for Iceberg",
+    "icebergCompatV2": "UniForm for Iceberg",
+}
 BROUGHT = {"domainMetadata"}
 """Comes with another one and has no switch of its own."""
 
@@ -44,7 +52,10 @@ def unreadable(table: DeltaTable) -> list[str]:
 
 
 def unreadable_by_file(table: DeltaTable) -> list[str]:
-    """Those under which a data file can't be read by itself, in words. A file says by itself whether it has a deletion vector."""
+    """Those under which a data file can't be read by itself, in words.
+
+    A file says by itself whether it has a deletion vector.
+    """
     mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
     found = {*(table.protocol().reader_features or ())} - KNOWN - BY_FILE
     return named({*found, *(["columnMapping"] if mapped else [])})

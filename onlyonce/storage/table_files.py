@@ -1,7 +1,11 @@
-"""The data files of a Delta table's version, and which of them may hold rows that have certain values: by partition and statistics, without a look into them. No JVM.
+"""The data files of a Delta table's version, and which of them may hold rows that have certain values: by partition and
+statistics, without a look into them.
 
-Who calls it: `onlyonce.storage.changing`, the Delta sink. Errors: none of its own. Not promised: that a file which may hold such a row holds one. A file without statistics may
-hold anything, and so may one of a column whose bounds are not compared here (floats, decimals, bytes, all that is nested).
+No JVM.
+
+Who calls it: `onlyonce.storage.changing`, the Delta sink. Errors: none of its own. Not promised: that a file which may
+hold such a row holds one. A file without statistics may hold anything, and so may one of a column whose bounds are not
+compared here (floats, decimals, bytes, all that is nested).
 """
 
 from __future__ import annotations
@@ -24,8 +28,10 @@ ROUNDING = pa.scalar(timedelta(milliseconds=1))
 
 @dataclass(frozen=True)
 class Held:
-    """A data file. `path`: below the table, as it is called there. `partition`: the values of the partition columns as the log writes them.
-    `whole`: all its rows have values that were asked for."""
+    """A data file.
+
+    `path`: below the table, as it is called there. `partition`: the values of the partition columns as the log writes
+    them. `whole`: all its rows have values that were asked for."""
 
     path: str
     bytes: int
@@ -36,7 +42,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Values of one column: from `least` to `largest` (None: no value), of these `among` if it is given; `null`: nulls too."""
+    """Values of one column: from `least` to `largest` (None: no value), of these `among` if it is given; `null`: nulls
+    too."""
 
     least: Any
     largest: Any
@@ -53,9 +60,19 @@ def holding(table: DeltaTable, asked: Mapping[str, Bounds]) -> list[Held]:
     told = [_told(actions, kinds.get(name.lower(), name), name_by=by, bounds=bounds) for name, bounds in asked.items()]
     may, whole = (reduce(pc.and_, (one[side] for one in told), every) for side in (0, 1))
     columns = ["path", "size_bytes", "num_records", *(f"partition.{name}" for name in by)]
-    rows = actions.select([name for name in columns if name in actions.column_names]).append_column("whole", whole).filter(may)
+    rows = (
+        actions.select([name for name in columns if name in actions.column_names])
+        .append_column("whole", whole)
+        .filter(may)
+    )
     found = (
-        Held(unquote(row["path"]), row["size_bytes"], row.get("num_records"), tuple((name, partition_text(row[f"partition.{name}"])) for name in by), row["whole"])
+        Held(
+            unquote(row["path"]),
+            row["size_bytes"],
+            row.get("num_records"),
+            tuple((name, partition_text(row[f"partition.{name}"])) for name in by),
+            row["whole"],
+        )
         for row in rows.to_pylist()
     )
     return sorted(found, key=lambda held: held.path)
@@ -68,14 +85,20 @@ def _told(actions: pa.Table, name: str, *, name_by: Sequence[str], bounds: Bound
         nulls = pc.is_null(value)
         least = largest = value
     else:
-        # A column with a dot in its name may read as a field within a structure: of two that read alike nothing is known.
-        known = (f"{side}.{name}" if actions.column_names.count(f"{side}.{name}") == 1 else None for side in ("min", "max", "null_count"))
+        # A column with a dot in its name may read as a field within a structure: of two that read alike nothing is
+        # known.
+        known = (
+            f"{side}.{name}" if actions.column_names.count(f"{side}.{name}") == 1 else None
+            for side in ("min", "max", "null_count")
+        )
         least, largest, count = (actions[one] if one else None for one in known)
         nulls = pa.nulls(actions.num_rows, pa.bool_()) if count is None else pc.greater(count, 0)
     within, inside = _compared(actions.num_rows, least, largest, bounds)
     within, inside, nulls = (one.cast(pa.bool_()) for one in (within, inside, nulls))
     may = pc.or_kleene(within, nulls) if bounds.null else within
-    only = pc.and_kleene(inside, pc.invert(nulls)) if not bounds.null else pa.array([False] * actions.num_rows, pa.bool_())
+    only = (
+        pc.and_kleene(inside, pc.invert(nulls)) if not bounds.null else pa.array([False] * actions.num_rows, pa.bool_())
+    )
     return pc.fill_null(may, True), pc.fill_null(only, False)
 
 
@@ -98,7 +121,16 @@ def _compared(number: int, least: Any, largest: Any, bounds: Bounds) -> tuple[An
 
 
 def _is_compared(kind: pa.DataType) -> bool:
-    return any(told(kind) for told in (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp))
+    return any(
+        told(kind)
+        for told in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_integer,
+            pa.types.is_date32,
+            pa.types.is_timestamp,
+        )
+    )
 
 
 def _as(value: Any, kind: pa.DataType) -> pa.Scalar:
@@ -106,7 +138,8 @@ def _as(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition column as Delta's log has it: what `delta_files.texts` writes, up to the number of zeros in a fraction."""
+    """Return the value of a partition column as Delta's log has it: what `delta_files.texts` writes, up to the number
+    of zeros in a fraction."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

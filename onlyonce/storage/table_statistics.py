@@ -1,6 +1,9 @@
-"""Take the least and largest values of columns out of a Delta table's log, in the entries that a search names. The rows stay, and every version can be read as before.
+"""Take the least and largest values of columns out of a Delta table's log, in the entries that a search names.
 
-An entry is replaced by one with the same actions, and without these statistics: readers skip fewer files. Who calls it: an erasure. No driver may write to the table meanwhile.
+The rows stay, and every version can be read as before.
+
+An entry is replaced by one with the same actions, and without these statistics: readers skip fewer files. Who calls it:
+an erasure. No driver may write to the table meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ BOUNDS = ("minValues", "maxValues")
 
 
 def remove(path: Location, mentioned: Callable[[Location], bool]) -> None:
-    """Rewrite the entries for which `mentioned` is true, and replace checkpoints that are mentioned by a new one of the last version."""
+    """Rewrite the entries for which `mentioned` is true, and replace checkpoints that are mentioned by a new one of the
+    last version."""
     store, log = stores.of(path), path / LOG
     # Delta has folders in its log's folder, which `look` does not take for files.
     named = sorted(name for name in store.names(log) if store.look(log / name) and mentioned(log / name))

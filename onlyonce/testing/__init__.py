@@ -1,8 +1,10 @@
-"""For users' own tests: their pipelines without a platform, the suites for a source or sink of their own, and the crash test.
+"""For users' own tests: their pipelines without a platform, the suites for a source or sink of their own, and the crash
+test.
 
     from onlyonce.testing import run, then
 
-Imports no Spark: a name is loaded when it is first asked for. Who calls it: a user's tests, by the pytest plugin or without it.
+Imports no Spark: a name is loaded when it is first asked for. Who calls it: a user's tests, by the pytest plugin or
+without it.
 """
 
 from __future__ import annotations
@@ -33,10 +35,20 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Backfill": "given", "Batch": "given", "Close": "given", "backfill": "given", "ended": "given", "rows_at": "given", "silent": "given",
-    "then": "given", "Pane": "result", "Result": "result",
-    "run": "running", "holds": "holding", "NotTheSame": "holding",
-}  # fmt: skip
+    "Backfill": "given",
+    "Batch": "given",
+    "Close": "given",
+    "backfill": "given",
+    "ended": "given",
+    "rows_at": "given",
+    "silent": "given",
+    "then": "given",
+    "Pane": "result",
+    "Result": "result",
+    "run": "running",
+    "holds": "holding",
+    "NotTheSame": "holding",
+}
 
 
 def __getattr__(name: str) -> Any:

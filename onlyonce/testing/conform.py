@@ -1,4 +1,6 @@
-"""Entry point: tests whether a pipeline's source keeps its contract. `onlyonce conform` runs it; see docs/how-to/own-source.md.
+"""Entry point: tests whether a pipeline's source keeps its contract.
+
+`onlyonce conform` runs it; see docs/how-to/own-source.md.
 
 All that the source has now is read three times, and nothing is written but a scratch folder, which is removed.
 """

@@ -1,10 +1,12 @@
-"""Tests whether a source keeps its contract. The source is read in pieces, each piece twice, and then at once: all must give the same
-records with the same ids.
+"""Tests whether a source keeps its contract.
 
-It uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the pipeline. All
-ids are held in memory, so try it on a part of the data, which must not change meanwhile.
+The source is read in pieces, each piece twice, and then at once: all must give the same records with the same ids.
 
-Who calls it: `onlyonce.testing.conform`, and the tests of whoever has a source. Errors: Refused for what is no source at all.
+It uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the
+pipeline. All ids are held in memory, so try it on a part of the data, which must not change meanwhile.
+
+Who calls it: `onlyonce.testing.conform`, and the tests of whoever has a source. Errors: Refused for what is no source
+at all.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class Verdict:
 def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
     """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's."""
     if pipeline.sources:
-        raise Refused(f"{pipeline.name} has several sources, and a conformance check reads one", hint="declare the one that you mean in a pipeline of its own")
+        raise Refused(
+            f"{pipeline.name} has several sources, and a conformance check reads one",
+            hint="declare the one that you mean in a pipeline of its own",
+        )
     now = datetime.now(UTC)
     problems: list[str] = []
     whole: Rows = Counter()

@@ -1,7 +1,7 @@
 """Decides which kills a crash test makes, groups them into chains, and words the result. Pure.
 
-A chain is a series of kills over one copy of the input. Each run is killed at the next point of the chain; the last run goes to its
-end. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
+A chain is a series of kills over one copy of the input. Each run is killed at the next point of the chain; the last run
+goes to its end. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ def every(passes: Sequence[str], seed: int) -> list[Strike]:
 
 
 def named(passes: Sequence[str], wanted: Iterable[str]) -> list[Strike]:
-    """The kills that a person names: `point` for its first pass, or `point:nth`. Raises Refused for one that isn't passed."""
+    """The kills that a person names: `point` for its first pass, or `point:nth`.
+
+    Raises Refused for one that isn't passed.
+    """
     counts = Counter(passes)
     found = []
     for text in wanted:
@@ -121,13 +124,19 @@ def sampled(strikes: list[Strike], count: int, seed: int) -> list[Strike]:
 
 
 def dealt(strikes: list[Strike], length: int) -> list[list[Strike]]:
-    """The kills as chains of at most `length`. They are dealt out one by one, so that each chain goes over all batches."""
+    """The kills as chains of at most `length`.
+
+    They are dealt out one by one, so that each chain goes over all batches.
+    """
     chains = -(-len(strikes) // length)
     return [strikes[n::chains] for n in range(chains)]
 
 
 def nth_from(passes: Sequence[str], before: Strike | None, strike: Strike) -> int:
-    """Which pass a run must be killed at that goes on after the kill `before`. About: it repeats a little of what was."""
+    """Which pass a run must be killed at that goes on after the kill `before`.
+
+    About: it repeats a little of what was.
+    """
     start = before.at + 1 if before else 0
     return max(1, list(passes[start : strike.at + 1]).count(strike.point))
 

@@ -25,7 +25,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill of all windows that are closed by then, of one output and those made from it; None: of every output."""
+    """A backfill of all windows that are closed by then, of one output and those made from it; None: of every
+    output."""
 
     output: str | None = None
 
@@ -46,8 +47,8 @@ def then(rows: Sequence[Given], at: datetime | str | None = None) -> Batch:
 
 
 def rows_at(at: datetime | str, rows: Sequence[Given]) -> Batch:
-    """A batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone): the system time of its
-    records, and what decides which of them are too far ahead."""
+    """A batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone): the system
+    time of its records, and what decides which of them are too far ahead."""
     return then(rows, at)
 
 
@@ -57,12 +58,16 @@ def backfill(output: str | None = None) -> Backfill:
 
 
 def ended() -> Close:
-    """The input has ended here, so every window with rows closes; more rows may follow. `close=True` is this at the end."""
+    """The input has ended here, so every window with rows closes; more rows may follow.
+
+    `close=True` is this at the end.
+    """
     return Close()
 
 
 def silent(at: datetime | str) -> Close:
-    """At this time of the clock nothing has come since the last batch: windows close if that is as long as `idle_after`."""
+    """At this time of the clock nothing has come since the last batch: windows close if that is as long as
+    `idle_after`."""
     return Close(_time(at) if isinstance(at, str) else at)
 
 

@@ -1,7 +1,8 @@
-"""`holds`: tests that a pipeline's stream gives the same result as its batch, for the same rows in any order and any cut.
+"""`holds`: tests that a pipeline's stream gives the same result as its batch, for the same rows in any order and any
+cut.
 
-If it does not, the function is not deterministic, or it depends on the order of rows. Then the result in
-production depends on when files arrived, and a backfill gives another one. Needs Hypothesis: onlyonce-pipelines[testing].
+If it does not, the function is not deterministic, or it depends on the order of rows. Then the result in production
+depends on when files arrived, and a backfill gives another one. Needs Hypothesis: onlyonce-pipelines[testing].
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from onlyonce.testing.taking_in import Receive, Taken
 
 Rows = list[dict[str, Any]]
 NOT_DETERMINISTIC = (
-    "the function is not deterministic: the same rows in the same order gave two results. rand(), uuid(), current_timestamp() and the "
-    "like do that. Make it of the rows alone (oo_event_time is a time), or declare stable_input=True to keep what the first attempt gave"
+    "the function is not deterministic: the same rows in the same order gave two results. rand(), uuid(), "
+    "current_timestamp() and the "
+    "like do that. Make it of the rows alone (oo_event_time is a time), or declare stable_input=True to keep what "
+    "the first attempt gave"
 )
 BY_ORDER = (
-    "the function depends on the order of the rows, or on which batch they come in. first(), last(), collect_list() and monotonic ids do "
+    "the function depends on the order of the rows, or on which batch they come in. first(), last(), "
+    "collect_list() and monotonic ids do "
     "that: take min_by(value, oo_event_time), array_sort(collect_list(…)), or a key of the record"
 )
 
@@ -43,8 +47,10 @@ class NotTheSame(AssertionError):
 
 @dataclass(frozen=True)
 class Cut:
-    """The rows by their numbers, batch by batch. `in_time`: no batch has a row that is older than one of an earlier batch, so windows
-    close as they do in a stream; else in any order, and windows wait for the end."""
+    """The rows by their numbers, batch by batch.
+
+    `in_time`: no batch has a row that is older than one of an earlier batch, so windows close as they do in a stream;
+    else in any order, and windows wait for the end."""
 
     batches: tuple[tuple[int, ...], ...]
     in_time: bool
@@ -57,8 +63,10 @@ class Cut:
 def holds(
     pipeline: Pipeline, rows: Sequence[Given], examples: int = 10, lookups: Mapping[str, Table] | None = None
 ) -> None:
-    """Assert that the stream of these rows equals their batch in `examples` cuts and orders. None of them is late, and a re-delivery
-    is left out before. An output with stable_input=True says itself that it is not deterministic, and is not looked at. Raises NotTheSame, Refused as `run` does, or where Hypothesis is missing.
+    """Assert that the stream of these rows equals their batch in `examples` cuts and orders.
+
+    None of them is late, and a re-delivery is left out before. An output with stable_input=True says itself that it is
+    not deterministic, and is not looked at. Raises NotTheSame, Refused as `run` does, or where Hypothesis is missing.
     """
     tested, strategies = _hypothesis(examples)
     with ours():
@@ -143,10 +151,16 @@ def _hypothesis(examples: int) -> tuple[Callable[..., Callable[[], None]], Any]:
             data="nothing was tested",
             hint="pip install 'onlyonce-pipelines[testing]'",
         ) from error
-    # The same cuts in each run, so that a test that passes goes on to pass. Not made smaller: each try is some Spark jobs.
+    # The same cuts in each run, so that a test that passes goes on to pass. Not made smaller: each try is some Spark
+    # jobs.
     how = settings(
-        max_examples=examples, deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=[*HealthCheck],
-    )  # fmt: skip
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
 
     def tested(cuts: Any, compare: Callable[[Cut], None]) -> Callable[[], None]:
         found: Callable[[], None] = how(given(cuts)(compare))

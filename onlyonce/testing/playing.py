@@ -1,9 +1,9 @@
 """Outputs without a platform: batch after batch of kept records, between two frontiers, to the rows of each output.
 
 The frontier, windows, lateness and the user's function are the product's (`model.frontier`, `outputs.windowing`,
-`outputs.results`), over a bounded read of the records so far. In place of Spark's state: of an output that writes a window when it
-closes, the rows of the windows whose end lies between what was closed before a batch and what is after it, which is what Spark's
-watermark gives. Who calls it: `running` and `holding`.
+`outputs.results`), over a bounded read of the records so far. In place of Spark's state: of an output that writes a
+window when it closes, the rows of the windows whose end lies between what was closed before a batch and what is after
+it, which is what Spark's watermark gives. Who calls it: `running` and `holding`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class Play:
                 self.backfill(root, None if isinstance(root.window, Session) else late)
 
     def backfill(self, root: Output, only: set[Window] | None = None) -> None:
-        """Compute closed windows of an output anew, with their late rows. Raises Refused where a sink can't take them back."""
+        """Compute closed windows of an output anew, with their late rows.
+
+        Raises Refused where a sink can't take them back.
+        """
         assert root.window is not None
         chain = {output.name: what_to_do(output) for output in (root, *self.pipeline.made_from(root))}
         closed = self._closed(root, self.frontier)
@@ -160,7 +163,9 @@ class Play:
             if left is not None:
                 held[window] = left
         was, end = self._closed(root, before), F.unix_micros("oo_window.end")
-        written = F.lit(False) if closed is None else (end <= F.lit(closed)) & (end > F.lit(was if was is not None else -1))
+        written = (
+            F.lit(False) if closed is None else (end <= F.lit(closed)) & (end > F.lit(was if was is not None else -1))
+        )
         for start, stop in due:
             written = written | ((F.unix_micros("oo_window.start") == start) & (end == stop))
         return self._of(root, self._all()).filter(written) if self._events else None
@@ -231,9 +236,7 @@ class Play:
         return self.pipeline.root_of(output)
 
 
-def shapes(
-    spark: SparkSession, pipeline: Pipeline, lookups: results.Frames = results.NO_LOOKUPS
-) -> dict[str, bool]:
+def shapes(spark: SparkSession, pipeline: Pipeline, lookups: results.Frames = results.NO_LOOKUPS) -> dict[str, bool]:
     """Of each root, whether its rows are written as they come. Raises Refused for a function that can't be a stream."""
     return {root.name: shape.as_they_come(spark, pipeline, root, lookups) for root in pipeline.roots()}
 

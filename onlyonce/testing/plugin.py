@@ -1,7 +1,9 @@
-"""The pytest plugin, which an installation brings (`pytest11`). It imports no Spark and does nothing until a test asks for something.
+"""The pytest plugin, which an installation brings (`pytest11`).
 
-`onlyonce_spark` is the session that `onlyonce.testing.run` uses, for what a test makes itself; it ends with the session of tests.
-`onlyonce_log` is a platform's database for the suite of a sink (`onlyonce.testing.suite`).
+It imports no Spark and does nothing until a test asks for something.
+
+`onlyonce_spark` is the session that `onlyonce.testing.run` uses, for what a test makes itself; it ends with the session
+of tests. `onlyonce_log` is a platform's database for the suite of a sink (`onlyonce.testing.suite`).
 """
 
 from __future__ import annotations

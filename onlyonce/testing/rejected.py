@@ -63,7 +63,11 @@ class Rejected:
             rejected = rejected.filter(~windowing.is_late(window, self.root.lateness))
         columns = [F.col(f"`{name}`") for name in self.pipeline.columns()]
         found = rejected.select(
-            *columns, start.alias("window_start"), end.alias("window_end"), F.col(rejecting.REASON).alias("reason"), closes.alias(END)
+            *columns,
+            start.alias("window_start"),
+            end.alias("window_end"),
+            F.col(rejecting.REASON).alias("reason"),
+            closes.alias(END),
         )
         return [{name: _in_utc(value) for name, value in row.items()} for row in found.toArrow().to_pylist()]
 

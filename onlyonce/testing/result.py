@@ -52,13 +52,13 @@ class Result:
         return self._of(self._tables, name)
 
     def late(self, name: str) -> list[Row]:
-        """The records that came to an output after their window had closed, once for each such window: the declared columns,
-        window_start and window_end (None of a session, which has no end yet)."""
+        """The records that came to an output after their window had closed, once for each such window: the declared
+        columns, window_start and window_end (None of a session, which has no end yet)."""
         return self._of(self._late, name)
 
     def rejected(self, name: str) -> list[Row]:
-        """The records that the function of an output has rejected (`reject`), once for each window: the declared columns, window_start and
-        window_end (None of a session, and without windows), and the reason."""
+        """The records that the function of an output has rejected (`reject`), once for each window: the declared
+        columns, window_start and window_end (None of a session, and without windows), and the reason."""
         return self._of(self._rejected, name)
 
     def panes(self, name: str) -> list[Pane]:

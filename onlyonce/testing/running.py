@@ -1,8 +1,9 @@
 """`run`: a pipeline's rows in, its results out, in one process: no PostgreSQL, no checkpoint, no files.
 
-What is promised: records are parsed and judged, put into windows, called late and given to the function by the product's own code,
-and a function that Spark can't run as a stream is refused. Not promised: what only a platform has (exactly once through a crash,
-a dedup horizon that passes, the types of a table that is there). One Spark session serves all tests of a process.
+What is promised: records are parsed and judged, put into windows, called late and given to the function by the
+product's own code, and a function that Spark can't run as a stream is refused. Not promised: what only a platform has
+(exactly once through a crash, a dedup horizon that passes, the types of a table that is there). One Spark session
+serves all tests of a process.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _started: list[SparkSession] = []
 def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[str, Table] | None = None) -> Result:
     """What becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
 
-    Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`. Late rows of an
-    output with late='recompute' are folded in at the end. `lookups`: the tables of the pipeline's lookups by name, each a list of rows or a
-    DataFrame; every batch sees the same. Raises the platform's errors: Refused for a declaration or function
-    that can't work.
+    Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`.
+    Late rows of an output with late='recompute' are folded in at the end. `lookups`: the tables of the pipeline's
+    lookups by name, each a list of rows or a DataFrame; every batch sees the same. Raises the platform's errors:
+    Refused for a declaration or function that can't work.
     """
     todo = [step_of(step) for step in steps]
     with ours():

@@ -1,4 +1,7 @@
-"""Asks Spark what an output is as a stream, without starting one. Raises Refused if the function can't run as a stream, as a run would."""
+"""Asks Spark what an output is as a stream, without starting one.
+
+Raises Refused if the function can't run as a stream, as a run would.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,18 @@ def as_they_come(
     """Whether the batch that reads a record writes its rows, and not the one with which their window closes."""
     if root.join:
         raise Refused(
-            f"output {root.name}: a join can't be played by a test yet: which rows it has written is in the state of Spark's stream",
+            f"output {root.name}: a join can't be played by a test yet: which rows it has written is in the state "
+            "of Spark's stream",
             data="only this test has read the rows",
             hint="test its two sides as functions, and the join itself by a run of the pipeline",
         )
     if root.stateful:
         raise Refused(
-            f"output {root.name}: a processor with state can't be played by a test of a pipeline yet: its timers go by Spark's stream",
+            f"output {root.name}: a processor with state can't be played by a test of a pipeline yet: its timers "
+            "go by Spark's stream",
             data="only this test has read the rows",
-            hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of the pipeline",
+            hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of "
+            "the pipeline",
         )
     if root.gets_whole_windows:  # its function gets whole windows, and no stream
         return False
@@ -64,5 +70,6 @@ def _refusal(root: Output, error: AnalysisException) -> Exception:
     return Refused(
         f"output {root.name}: Spark can't run {root.transform} as a stream: {first_line(error)}",
         data="only this test has read the rows",
-        hint="put what only a batch can do (a sort, a rank, a second aggregation) into an output made from this one: from_output",
+        hint="put what only a batch can do (a sort, a rank, a second aggregation) into an output made from this "
+        "one: from_output",
     )

@@ -1,6 +1,7 @@
 """The tables of a pipeline's lookups, as a test gives them.
 
-Who calls it: `running`. Errors: Refused for a table that is not given, or that no output looks up; for a key that is no column, or is there twice.
+Who calls it: `running`. Errors: Refused for a table that is not given, or that no output looks up; for a key that is no
+column, or is there twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Receive without a platform: from rows to records that are kept, by the product's own parser and rule of duplicates.
 
-What the log and the catalog would know is kept in memory. Who calls it: `running` and `holding`. Not promised: the dedup horizon
-never passes, so no record is a remnant.
+What the log and the catalog would know is kept in memory. Who calls it: `running` and `holding`. Not promised: the
+dedup horizon never passes, so no record is a remnant.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class Receive:
         fates = self._fates(records)
         invalid = records.filter(pa.array(fates == INVALID)).select(["oo_reason", PLACED, "oo_raw"])
         kept = records.filter(pa.array(fates == KEPT)).select([*self.pipeline.columns(), "oo_event_time"])
-        told = [{"reason": row["oo_reason"], "place": str(_place(**row[PLACED])), "raw": row["oo_raw"]} for row in invalid.to_pylist()]
+        told = [
+            {"reason": row["oo_reason"], "place": str(_place(**row[PLACED])), "raw": row["oo_raw"]}
+            for row in invalid.to_pylist()
+        ]
         return Taken(kept, now, told, int((fates == DUPLICATE).sum()))
 
     def _parsed(self, batch: Batch, now: datetime) -> pa.Table:

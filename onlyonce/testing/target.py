@@ -1,4 +1,5 @@
-"""What a sink's table has after the rows that are written to it: appended, upserted or added up, as the output declares.
+"""What a sink's table has after the rows that are written to it: appended, upserted or added up, as the output
+declares.
 
 Who calls it: `playing`. Raises Refused for two rows of one window with the same keys, as the sinks do.
 """
@@ -24,7 +25,10 @@ def window_of(row: Row) -> tuple[Any, ...]:
 
 
 def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -> list[Row]:
-    """Of the rows with the same keys the newest, by these columns; all rows where there are none. Two that are alike both stay."""
+    """Of the rows with the same keys the newest, by these columns; all rows where there are none.
+
+    Two that are alike both stay.
+    """
     if not by:
         return rows
     last: dict[str, tuple[Any, ...]] = {}
@@ -35,7 +39,10 @@ def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -
 
 def _position(by: tuple[str, ...], row: Row) -> tuple[Any, ...]:
     if missing := [name for name in by if row.get(name) is None]:
-        raise Refused(f"a row has no {missing[0]}, by which the newest is told: {row}", hint="give each row its position in the source")
+        raise Refused(
+            f"a row has no {missing[0]}, by which the newest is told: {row}",
+            hint="give each row its position in the source",
+        )
     return tuple(row[name] for name in by)
 
 

@@ -1,4 +1,5 @@
-"""An Airflow of a team's own: a clean environment with plain Airflow and the built wheel, a DAGs folder, a project, a database.
+"""An Airflow of a team's own: a clean environment with plain Airflow and the built wheel, a DAGs folder, a project, a
+database.
 
 This checkout is not on its path, and nothing is copied into a plugins folder. Airflow's own database is SQLite's.
 """
@@ -54,9 +55,12 @@ UV = ROOT / ".venv" / ".uv" / "bin" / "uv"
 
 
 def make(folder: Path, *requirements: str) -> Path:
-    """The environment in `folder`; gives its Python. `requirements` name another Airflow than the locked one, and what it needs instead.
+    """The environment in `folder`; gives its Python.
 
-    All else is as locked: Airflow says what its parts need at least, and some of its versions don't start with what came later.
+    `requirements` name another Airflow than the locked one, and what it needs instead.
+
+    All else is as locked: Airflow says what its parts need at least, and some of its versions don't start with what
+    came later.
     """
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True)
@@ -138,7 +142,10 @@ def asked(python: Path, environment: dict[str, str], *command: str, cwd: Path) -
 
 @contextmanager
 def running(folder: Path, python: Path, environment: dict[str, str]) -> Iterator[AirflowApi]:
-    """Its Airflow, as a person starts one: `airflow standalone`'s parts, each in a session of its own. A session with its API."""
+    """Its Airflow, as a person starts one: `airflow standalone`'s parts, each in a session of its own.
+
+    A session with its API.
+    """
     asked(python, environment, "-m", "airflow", "db", "migrate", cwd=folder)
     passwords = folder / "airflow" / "simple_auth_manager_passwords.json.generated"
     passwords.write_text(json.dumps({"admin": "secret of the test"}))

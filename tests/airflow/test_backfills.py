@@ -172,7 +172,8 @@ def test_a_run_by_hand_without_windows_fails_and_says_what_to_do(api: AirflowApi
 def test_open_windows_are_waited_for_without_a_slot(
     api: AirflowApi, platform: Platform, runs: dict[str, str], lines: dict[str, list[str]]
 ) -> None:
-    """The task is deferred until the stream has closed them, then it runs; in the end all is the batch over all rows."""
+    """The task is deferred until the stream has closed them, then it runs; in the end all is the batch over all
+    rows."""
     done = recomputed(platform)
     # The hour of the last record: its windows wait for two hours more, which have not come.
     last = max(pd.Timestamp(json.loads(line)["scheduled_departure"]) for line in lines["3-later"]).floor("h")

@@ -82,7 +82,8 @@ def test_no_log_holds_the_password(api: AirflowApi, home: Path, run: str) -> Non
 
 
 def test_no_row_of_airflows_own_database_has_a_value_of_a_record(api: AirflowApi, run: str) -> None:
-    """Neither XCom nor a task's rendered fields, events of assets or the audit log: so a receipt of an erasure says that onlyonce writes no record there."""
+    """Neither XCom nor a task's rendered fields, events of assets or the audit log: so a receipt of an erasure says
+    that onlyonce writes no record there."""
     records = DeltaTable(str(settings.data_dir("user_counts") / "events")).to_pandas(filters=[("oo_kind", "=", "kept")])
     url, words = airflow_url("postgresql"), set[str]()
     for (table,) in rows("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'", url):

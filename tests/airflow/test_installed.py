@@ -1,4 +1,5 @@
-"""At home in an Airflow that is already there: plain Airflow, the built wheel, three lines, a project of a team's own."""
+"""At home in an Airflow that is already there: plain Airflow, the built wheel, three lines, a project of a team's
+own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Airflow's own processes killed in mid-run, and the retry beside the driver that lives on.
 
 The tests add days to the input of the platform that all tests of this folder share. The kill comes after the first
-commit of a run. Then the driver is held by SIGSTOP, and woken when the retry has ended: a zombie. Not stopped before the
-kill: a process group that loses its parent while one of it is stopped gets SIGHUP from the kernel, and dies of it.
+commit of a run. Then the driver is held by SIGSTOP, and woken when the retry has ended: a zombie. Not stopped before
+the kill: a process group that loses its parent while one of it is stopped gets SIGHUP from the kernel, and dies of it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,10 @@ def test_a_scheduler_killed_in_mid_run_is_healed_by_up_and_the_run_ends_well(
     api: AirflowApi, home: Path, platform: Platform
 ) -> None:
     """`up` starts another, which runs the task again beside the old worker and driver; when these wake their work has
-    no effect and their word none on the state of the run, and they end. (The executor's own process stays, without work:
-    Airflow's LocalExecutor waits for ever for a scheduler that is gone; `onlyonce down` takes it along.)"""
+    no effect and their word none on the state of the run, and they end.
+
+    (The executor's own process stays, without work: Airflow's LocalExecutor waits for ever for a scheduler that is
+    gone; `onlyonce down` takes it along.)"""
     files = put_day(platform, "2024-02-02")
     run = api.trigger(DAG, {"close": True, "max_files": 1})
     driver, workers = in_mid_run(home, platform, run)

@@ -1,10 +1,12 @@
 """A platform after so many batches, in a process of its own, which takes in real batches without a JVM.
 
-A batch is the product's own code from its begin to the merge after it: the lines of a file are read, judged and written by the driver (`in_driver`), one Delta commit
-names the files, and PostgreSQL has begin, units and end. Not in it: Spark's own offsets and commits, the registry of files, the outputs.
+A batch is the product's own code from its begin to the merge after it: the lines of a file are read, judged and written
+by the driver (`in_driver`), one Delta commit names the files, and PostgreSQL has begin, units and end. Not in it:
+Spark's own offsets and commits, the registry of files, the outputs.
 
-What came before is made in bulk (`ageing.py`), as the hourly collection and `maintain` would have left it: the rows of the log, a day of the catalog, `events` in large
-files, and a day of entries of its Delta log. Then an hour of batches is real, with collection and compaction at its end; then come those that are measured.
+What came before is made in bulk (`ageing.py`), as the hourly collection and `maintain` would have left it: the rows of
+the log, a day of the catalog, `events` in large files, and a day of entries of its Delta log. Then an hour of batches
+is real, with collection and compaction at its end; then come those that are measured.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ SCHEMA = pa.schema([
 
 @dataclass
 class Aged:
-    """One platform and a driver that has just started. It is made with nothing in it, unless there is a `next` batch; `grow` makes it old, `step` takes in a batch."""
+    """One platform and a driver that has just started.
+
+    It is made with nothing in it, unless there is a `next` batch; `grow` makes it old, `step` takes in a batch.
+    """
 
     url: str
     home: Path
@@ -95,7 +100,8 @@ class Aged:
     # --- what is measured ----------------------------------------------------------------------------
 
     def step(self) -> tuple[float, float]:
-        """Take in the next batch, of which one record came before; gives seconds by the clock and of this process's processor."""
+        """Take in the next batch, of which one record came before; gives seconds by the clock and of this process's
+        processor."""
         number, self.next = self.next, self.next + 1
         lines = self._input(number)
         began, used = time.perf_counter(), time.process_time()
@@ -181,7 +187,8 @@ _here: list[Aged] = []
 
 
 def prepare(url: str, home: Path, upto: int) -> str:
-    """In a process of its own, as the jobs have: a platform as it is before those batches that are measured; gives the last new record."""
+    """In a process of its own, as the jobs have: a platform as it is before those batches that are measured; gives the
+    last new record."""
     aged = Aged(url, home)
     aged.grow(max(upto - MEASURED - AN_HOUR, 1))
     while aged.next < upto - MEASURED:

@@ -1,7 +1,7 @@
 """What a platform of so many batches has, made in bulk as the hourly collection and `maintain` would have left it.
 
-The rows of the log, with its sums; a day of the catalog, one chunk for each bucket and partition; `events` in large files; a day of entries of its Delta log behind a
-checkpoint. Who calls it: `age`.
+The rows of the log, with its sums; a day of the catalog, one chunk for each bucket and partition; `events` in large
+files; a day of entries of its Delta log behind a checkpoint. Who calls it: `age`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def _many(rows: pa.Table, count: int, folder: Path) -> list[Path]:
 
 
 def _renumber(log: Path, version: int) -> None:
-    """The last version of a Delta log becomes a later one, with the entries of a day before it, as `maintain` leaves them."""
+    """The last version of a Delta log becomes a later one, with the entries of a day before it, as `maintain` leaves
+    them."""
     last = json.loads((log / "_last_checkpoint").read_text())
     old, entry = last["version"], (log / f"{1:020}.json").read_bytes()  # that of the first batch, which is real
     for suffix in ("json", "checkpoint.parquet"):
@@ -118,7 +119,9 @@ def _renumber(log: Path, version: int) -> None:
     now = time.time()
     for before in range(max(version - A_DAY, old + 1), version):
         (log / f"{before:020}.json").write_bytes(entry)
-        os.utime(log / f"{before:020}.json", (now - 60 * (version - before),) * 2)  # a batch a minute: a collection cuts the log by that
+        os.utime(
+            log / f"{before:020}.json", (now - 60 * (version - before),) * 2
+        )  # a batch a minute: a collection cuts the log by that
     for file in log.iterdir():
         if file.name.startswith("0") and int(file.name[:20]) < version - A_DAY:
             file.unlink()

@@ -46,13 +46,27 @@ def _pipeline(name: str, transform: str, table: str, **windows: Any) -> Pipeline
         Output(name="delta", transform=transform, sink=Delta(), **windows),
         Output(name="postgres", transform=transform, sink=Postgres(table=table), **windows),
     )
-    return Pipeline(name=name, source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", max_ahead=timedelta(days=36500), outputs=outputs)
+    return Pipeline(
+        name=name,
+        source=Files(),
+        schema=SCHEMA,
+        record_id=("id",),
+        event_time="at",
+        max_ahead=timedelta(days=36500),
+        outputs=outputs,
+    )
 
 
 PIPELINES = [
     _pipeline("arrivals", "tests.benchmarks.arrivals:as_it_is", TABLE),
     _pipeline("closing", "tests.benchmarks.arrivals:per_second", CLOSING, window=Fixed(timedelta(seconds=1))),
-    _pipeline("at_close", "tests.benchmarks.arrivals:per_second", AT_CLOSE, window=Fixed(timedelta(seconds=1)), panes="at_close"),
+    _pipeline(
+        "at_close",
+        "tests.benchmarks.arrivals:per_second",
+        AT_CLOSE,
+        window=Fixed(timedelta(seconds=1)),
+        panes="at_close",
+    ),
 ]
 
 
@@ -83,7 +97,8 @@ class Watch:
         return rows
 
     def waited(self, arrivals: dict[int, float], owed: Owed) -> list[float]:
-        """For each file by which a sink has more rows: the seconds from its arrival until these, and all before, were there."""
+        """For each file by which a sink has more rows: the seconds from its arrival until these, and all before, were
+        there."""
         return [
             next(when for when, rows in self.seen if rows >= owed(number)) - arrived
             for number, arrived in arrivals.items()
@@ -91,8 +106,11 @@ class Watch:
         ]
 
 
-def feed(inbox: Path, files: range, records: int, sinks: dict[str, Watch], owed: Owed, patience: float) -> dict[int, float]:
-    """Put in files of so many records, by number, two a second; watch the sinks until all rows are there; gives each file's arrival."""
+def feed(
+    inbox: Path, files: range, records: int, sinks: dict[str, Watch], owed: Owed, patience: float
+) -> dict[int, float]:
+    """Put in files of so many records, by number, two a second; watch the sinks until all rows are there; gives each
+    file's arrival."""
     arrivals: dict[int, float] = {}
     ended = threading.Event()
 

@@ -1,7 +1,8 @@
 """What a billion ids cost, computed from what was measured beside fewer; each figure with its formula.
 
-A worker never sees a billion: it sees its partition. A billion ids in twenty partitions are 50 million for each, over the same 144 buckets of a day. So is
-the catalog of 100 million in two, which is measured: its worker is the sample of a billion's, and of a smaller catalog the figures only tell the trend.
+A worker never sees a billion: it sees its partition. A billion ids in twenty partitions are 50 million for each, over
+the same 144 buckets of a day. So is the catalog of 100 million in two, which is measured: its worker is the sample of a
+billion's, and of a smaller catalog the figures only tell the trend.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ IDS = 10**9
 
 
 def filters_asked(ids: int) -> int:
-    """How many filters a partition's look-up asks of so many ids, spread over the buckets of a day, one chunk for each million of a bucket."""
+    """How many filters a partition's look-up asks of so many ids, spread over the buckets of a day, one chunk for each
+    million of a bucket."""
     each = math.ceil(ids / growth.BUCKETS)
     pieces = max(1, math.ceil(each / 1_000_000))
     chunks = {
@@ -45,7 +47,8 @@ def computed(row: dict[str, Any], sampled: int) -> dict[str, dict[str, Any]]:
         ),
         "partitions": (
             partitions,
-            f"ceil(1e9 ids x {kept} bytes (measured: the filters that new ids ask, by id of the partition) / {worker_cache.CACHE_BYTES} of a worker's cache)",
+            f"ceil(1e9 ids x {kept} bytes (measured: the filters that new ids ask, by id of the partition) / "
+            f"{worker_cache.CACHE_BYTES} of a worker's cache)",
         ),
         "worker_filter_bytes": (IDS * kept / partitions, f"1e9 ids x {kept} bytes / {partitions} partitions"),
         "filters_asked": (
@@ -54,7 +57,8 @@ def computed(row: dict[str, Any], sampled: int) -> dict[str, dict[str, Any]]:
         ),
         "look_up_milliseconds_of_500000": (
             1000 * growth.BATCH * filters * one,
-            f"500,000 ids x {filters} filters x {one * 1e9:.1f} ns (measured: {row['new_ids_seconds']} s / 500,000 / {row['filters_asked']} filters, new ids, one core)",
+            f"500,000 ids x {filters} filters x {one * 1e9:.1f} ns (measured: {row['new_ids_seconds']} s / 500,000 "
+            f"/ {row['filters_asked']} filters, new ids, one core)",
         ),
         "cold_worker_bytes_fetched": (
             IDS * kept / partitions,

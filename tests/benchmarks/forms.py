@@ -71,9 +71,19 @@ def _flat(at: int, record: Record) -> str:
 
 
 def _nested(at: int, record: Record) -> str:
-    items = [{"sku": f"{record['user']:06}", "count": 1 + at % 3, "price": record["amount"] / 100} for _ in range(1 + at % 2)]
+    items = [
+        {"sku": f"{record['user']:06}", "count": 1 + at % 3, "price": record["amount"] / 100} for _ in range(1 + at % 2)
+    ]
     address = {"city": "Berlin", "zip": f"{record['user']:05}"}
-    return json.dumps({"id": record["id"], "at": record["at"], "customer": {"name": record["note"], "address": address}, "items": items}, separators=(",", ":"))
+    return json.dumps(
+        {
+            "id": record["id"],
+            "at": record["at"],
+            "customer": {"name": record["note"], "address": address},
+            "items": items,
+        },
+        separators=(",", ":"),
+    )
 
 
 def _escaped(at: int, record: Record) -> str:
@@ -99,7 +109,10 @@ def _change(at: int, record: Record) -> str:
         "version": "3.0.0.Final", "name": "shop", "ts_ms": 1000 * (START + at), "snapshot": "false", "db": "shop", "table": "customers",
         "connector": "postgresql", "schema": "public", "txId": at, "lsn": 1 + at, "sequence": '[null,"1"]', "xmin": None,
     }  # fmt: skip
-    return json.dumps({"before": None, "after": row, "source": source, "transaction": None, "op": "c", "ts_ms": source["ts_ms"]}, separators=(",", ":"))
+    return json.dumps(
+        {"before": None, "after": row, "source": source, "transaction": None, "op": "c", "ts_ms": source["ts_ms"]},
+        separators=(",", ":"),
+    )
 
 
 FORMS = {

@@ -127,7 +127,8 @@ def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
 
 
 class Judged(NamedTuple):
-    """What a worker took for its part of a batch; megabytes are the most that it has held so far, shared or not, and what it holds now for itself alone."""
+    """What a worker took for its part of a batch; megabytes are the most that it has held so far, shared or not, and
+    what it holds now for itself alone."""
 
     seconds: float
     cpu_seconds: float
@@ -136,7 +137,8 @@ class Judged(NamedTuple):
 
 
 class Workers:
-    """A process for each partition, as Spark keeps them; each remembers what it has loaded, in files below one folder, as those of an executor do."""
+    """A process for each partition, as Spark keeps them; each remembers what it has loaded, in files below one folder,
+    as those of an executor do."""
 
     def __init__(self, filled: Catalog, driver: Driver) -> None:
         self.filled, self.driver, self.next = filled, driver, filled.batches
@@ -177,7 +179,8 @@ def delivered(filled: Catalog, batch: int, partition: int, oldest: int) -> Ids:
 
 
 class LookedUp(NamedTuple):
-    """One partition's look-up in this process: what it took with re-deliveries; the seconds of one of new ids alone, once all is in memory."""
+    """One partition's look-up in this process: what it took with re-deliveries; the seconds of one of new ids alone,
+    once all is in memory."""
 
     took: catalog.LookUps
     new_seconds: float
@@ -242,8 +245,10 @@ def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, old
 
 
 def _kilobytes(of: str) -> int:
-    """`VmHWM`: the most that this process has held, while `getrusage` tells at least what the process that started it held. `RssAnon`: what it
-    holds now that is in no file, so that no other process can share it."""
+    """`VmHWM`: the most that this process has held, while `getrusage` tells at least what the process that started it
+    held.
+
+    `RssAnon`: what it holds now that is in no file, so that no other process can share it."""
     [found] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{of}:")]
     return int(found.split()[1])
 

@@ -1,6 +1,8 @@
-"""A windowed output whose windows stay open, with as many keys as are asked for: the pipeline, its input and what must come of it.
+"""A windowed output whose windows stay open, with as many keys as are asked for: the pipeline, its input and what must
+come of it.
 
-Record `n` of a fill has a key of its own; a small batch has keys that are there. Keys lie far apart in the state, as hashes do. All by arrays: no loop over records.
+Record `n` of a fill has a key of its own; a small batch has keys that are there. Keys lie far apart in the state, as
+hashes do. All by arrays: no loop over records.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ START = DataStreamWriter.start
 class Clock:
     """How long each batch of each query took, as Spark counts it: from the look for input to the end of the commit.
 
-    The same clock for every way, by the query's name. Batches without input are left out. It asks the queries when they have
-    ended: a listener in Python would be called between the batches, and cost each of them a part of a second.
+    The same clock for every way, by the query's name. Batches without input are left out. It asks the queries when they
+    have ended: a listener in Python would be called between the batches, and cost each of them a part of a second.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,9 @@ def cpu_by_process(server: Server) -> dict[str, float]:
         root = psutil.Process(pid)
         for process in [root, *root.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
-                used[_kind(process, pid, postmaster)] += sum(process.cpu_times()[:4])  # with those of its children that have ended
+                used[_kind(process, pid, postmaster)] += sum(
+                    process.cpu_times()[:4]
+                )  # with those of its children that have ended
     return used
 
 

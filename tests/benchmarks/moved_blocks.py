@@ -1,7 +1,9 @@
-"""What brings a batch's blocks from the tasks that read to those that judge, where machines share no disk: Spark's exchange, or objects in the store.
+"""What brings a batch's blocks from the tasks that read to those that judge, where machines share no disk: Spark's
+exchange, or objects in the store.
 
-Blocks of random bytes, as many and as large as those of 500,000 lines. By the store a task puts each block as an object and tells its name, and the tasks of a second job get them: two requests for each
-block of a task and partition, and the objects are to be removed.
+Blocks of random bytes, as many and as large as those of 500,000 lines. By the store a task puts each block as an object
+and tells its name, and the tasks of a second job get them: two requests for each block of a task and partition, and the
+objects are to be removed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def _made(batches: Batches) -> Iterator[tuple[int, bytes]]:
 
 def _as_rows(batches: Batches) -> Batches:
     for target, block in _made(batches):
-        yield pa.RecordBatch.from_pydict({"target": pa.array([target], pa.int32()), "block": pa.array([block], pa.binary())})
+        yield pa.RecordBatch.from_pydict(
+            {"target": pa.array([target], pa.int32()), "block": pa.array([block], pa.binary())}
+        )
 
 
 def _sizes(batches: Batches) -> Batches:
@@ -76,6 +80,8 @@ def compared(spark: SparkSession, at: Location) -> dict[str, object]:
     for _ in range(ROUNDS):
         for name, way in ways.items():
             began = time.monotonic()
-            assert way(spark.range(0, TASKS, 1, TASKS), at) == BYTES // TASKS // TASKS // BLOCKS * TASKS * TASKS * BLOCKS
+            assert (
+                way(spark.range(0, TASKS, 1, TASKS), at) == BYTES // TASKS // TASKS // BLOCKS * TASKS * TASKS * BLOCKS
+            )
             seconds[name].append(round(time.monotonic() - began, 3))
     return {**{name: measure.median(each[2:]) for name, each in seconds.items()}, "bytes": BYTES}

@@ -1,4 +1,5 @@
-"""A pipeline for each query of Nexmark; and the same query as a plain Spark stream without guarantees: no ids, no log, an append of each batch."""
+"""A pipeline for each query of Nexmark; and the same query as a plain Spark stream without guarantees: no ids, no log,
+an append of each batch."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class Bare:
             rows.write.format("delta").mode("append").save(str(self.home / "table"))
 
         mode = "update" if root.panes == "early" else "append"
-        writer = self._result(root).writeStream.outputMode(mode).option("checkpointLocation", str(self.home / "checkpoint"))
+        writer = (
+            self._result(root).writeStream.outputMode(mode).option("checkpointLocation", str(self.home / "checkpoint"))
+        )
         writer.queryName(f"bare_{self.query}").trigger(availableNow=True).foreachBatch(write).start().awaitTermination()
 
     def _result(self, root: Output) -> DataFrame:
@@ -70,7 +73,9 @@ def _joined(root: Output, events: DataFrame) -> DataFrame:
     left, right = _function(root.join.left)(events), _function(root.join.right)(events)
     left = left.select(*[F.col(name).alias(f"left_{name}") for name in left.columns])
     span = _span(root.join.within)
-    near = F.expr(f"oo_event_time BETWEEN left_oo_event_time - INTERVAL {span} AND left_oo_event_time + INTERVAL {span}")
+    near = F.expr(
+        f"oo_event_time BETWEEN left_oo_event_time - INTERVAL {span} AND left_oo_event_time + INTERVAL {span}"
+    )
     for key in root.join.on:
         near = near & (F.col(f"left_{key}") == F.col(key))
     return left.join(right, near)
@@ -84,5 +89,7 @@ def distinct_rows(table: Path, columns: tuple[str, ...]) -> int:
     """How many rows are in a Delta table, by these columns."""
     from deltalake import DeltaTable
 
-    rows: int = DeltaTable(str(table)).to_pyarrow_table(columns=list(columns)).group_by(list(columns)).aggregate([]).num_rows
+    rows: int = (
+        DeltaTable(str(table)).to_pyarrow_table(columns=list(columns)).group_by(list(columns)).aggregate([]).num_rows
+    )
     return rows

@@ -10,7 +10,10 @@ DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
 def table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = DOCS / "cost.md") -> None:
-    """Write the table anew, and below it how busy the machine was. Raises ValueError where the page has no marks of this name."""
+    """Write the table anew, and below it how busy the machine was.
+
+    Raises ValueError where the page has no marks of this name.
+    """
     text = page.read_text()
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, after = text.index(begin) + len(begin), text.index(end)

@@ -41,7 +41,13 @@ def waits(seconds: dict[str, dict[str, dict[str, Any]]], aims: dict[str, float],
         for axes, (rate, ways) in zip(plots, sorted(seconds.items(), key=lambda each: int(each[0])), strict=True):
             rows = [(f"{way}, {sink}", ways[way][sink]) for way in sorted(ways) for sink in ("delta", "postgres")]
             for shift, percentile, shade in ((0.2, "p99", "#acd"), (-0.2, "p50", "#47a")):
-                drawn = axes.barh([at + shift for at in range(len(rows))], [one[percentile] for _, one in rows], 0.38, color=shade, label=percentile)
+                drawn = axes.barh(
+                    [at + shift for at in range(len(rows))],
+                    [one[percentile] for _, one in rows],
+                    0.38,
+                    color=shade,
+                    label=percentile,
+                )
                 axes.bar_label(drawn, [f"{one[percentile]:.2f}" for _, one in rows], padding=2, fontsize=7)
                 axes.axvline(aims[percentile], color=shade, linestyle=":")
             axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=7)
@@ -117,7 +123,11 @@ def by_keys(found: dict[str, dict[str, float]], path: Path) -> None:
 
 
 def _by_number(
-    found: dict[str, dict[str, float]], shown: tuple[tuple[str, str, float], ...], scale: str, path: Path, beside: str = "batches before"
+    found: dict[str, dict[str, float]],
+    shown: tuple[tuple[str, str, float], ...],
+    scale: str,
+    path: Path,
+    beside: str = "batches before",
 ) -> None:
     with _figure(path, (3 * len(shown), 2.6), len(shown)) as plots:
         for axes, (name, title, unit) in zip(plots, shown, strict=True):

@@ -1,4 +1,5 @@
-"""An endpoint that answers at once, as a process of its own: `python -m tests.benchmarks.quick_endpoint FILE` tells its port, and keeps each body as a line until SIGTERM."""
+"""An endpoint that answers at once, as a process of its own: `python -m tests.benchmarks.quick_endpoint FILE` tells its
+port, and keeps each body as a line until SIGTERM."""
 
 from __future__ import annotations
 

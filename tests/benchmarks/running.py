@@ -103,4 +103,3 @@ def expected(files: int) -> list[tuple[str, int, int]]:
     """The batch oracle: shop, rows and sum over the distinct records of so many files."""
     ids = range(files * NEW)
     return [(f"shop {shop}", len(ids[shop::3]), sum(ids[shop::3])) for shop in range(3)]
-

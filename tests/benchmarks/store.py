@@ -1,4 +1,6 @@
-"""What `test_store` measures, in a process of its own: a session that has data in a store has other jars. Prints one line of JSON.
+"""What `test_store` measures, in a process of its own: a session that has data in a store has other jars.
+
+Prints one line of JSON.
 
     python -m tests.benchmarks.store RECORDS BATCHES
 
@@ -33,7 +35,8 @@ SEED = 20261126
 
 TURN = 4
 FEW, MANY = 1, 9
-"""Batches of ten records in one drain and in another: their difference is what each of them costs, without the start of the query."""
+"""Batches of ten records in one drain and in another: their difference is what each of them costs, without the start of
+the query."""
 DELAY_MS = 20
 ROUNDS = 3
 
@@ -91,7 +94,10 @@ def throughput(spark: SparkSession, clock: measure.Clock, files: list[list[Path]
     assert deliveries.differing(spark, compared["exactly_once"].result(), exact) == 0
     lines = deliveries.read(spark, files).count() / len(files)
     seconds = {name: clock.seconds[way.query][1:] for name, way in compared.items()}
-    return {"batch_seconds": seconds, "records_per_second": {name: round(lines / measure.median(each)) for name, each in seconds.items()}}
+    return {
+        "batch_seconds": seconds,
+        "records_per_second": {name: round(lines / measure.median(each)) for name, each in seconds.items()},
+    }
 
 
 def small_batches(spark: SparkSession, clock: measure.Clock, server: S3) -> dict[str, object]:
@@ -115,7 +121,11 @@ def small_batches(spark: SparkSession, clock: measure.Clock, server: S3) -> dict
         drained(way, MANY)
         few, many = drained(way, FEW), drained(way, MANY)
         by_method = {method: (many[method] - few.get(method, 0)) / (MANY - FEW) for method in many}
-        found[name] = {"requests": round(sum(by_method.values()), 1), "by_method": by_method, "seconds": _median_of(way, clock, lambda w=way: drained(w, MANY))}  # type: ignore[misc]
+        found[name] = {
+            "requests": round(sum(by_method.values()), 1),
+            "by_method": by_method,
+            "seconds": _median_of(way, clock, lambda w=way: drained(w, MANY)),
+        }  # type: ignore[misc]
         with mock.patch.object(S3, "well", lambda self: self.slow(DELAY_MS)):
             found[name] |= {"seconds_with_delay": _median_of(way, clock, lambda w=way: drained(w, MANY))}  # type: ignore[operator,misc]
     server.well()
@@ -172,7 +182,9 @@ def main() -> None:
     server, clock = S3(os.environ["AWS_ENDPOINT_URL"], None), measure.Clock()
     spark = session.start("store", "local[2]")
     migrate(settings.database_url())
-    claiming.claim(settings.data_root(), str(run(Database(settings.database_url()), authorities.identity)))  # as a run does before anything is there
+    claiming.claim(
+        settings.data_root(), str(run(Database(settings.database_url()), authorities.identity))
+    )  # as a run does before anything is there
     (settings.home() / "input").mkdir(parents=True)
     files = deliveries.Input(records, batches, SEED).make(spark, settings.home() / "input")
     with mock.patch.object(DataStreamWriter, "start", lambda *given, **named: clock.start(*given, **named)):

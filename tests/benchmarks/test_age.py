@@ -1,7 +1,9 @@
-"""What a batch costs after how many: 100, 1,000, 10,000 and 100,000. No JVM; `age.py` says what is real and what is made in bulk.
+"""What a batch costs after how many: 100, 1,000, 10,000 and 100,000.
 
-Each age is a process and a database of its own, and their batches are taken in by turns, so that what else the machine does meets all of them alike. A year's
-log is asked what people ask every day, too.
+No JVM; `age.py` says what is real and what is made in bulk.
+
+Each age is a process and a database of its own, and their batches are taken in by turns, so that what else the machine
+does meets all of them alike. A year's log is asked what people ask every day, too.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
 def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
-    """The median of an hour's batches at each age of a driver that has just started, hourly collection and compaction just done."""
+    """The median of an hour's batches at each age of a driver that has just started, hourly collection and compaction
+    just done."""
     pools = {ages: ProcessPoolExecutor(1, mp_context=get_context("spawn")) for ages in AGES}
     try:
         for batches, pool in pools.items():
@@ -66,7 +69,8 @@ def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
 
 
 def _of_youngest(took: dict[int, list[tuple[float, float]]], batches: int) -> float:
-    """How many times what a batch takes at the least age: the median over the turns, since in each both met the same machine."""
+    """How many times what a batch takes at the least age: the median over the turns, since in each both met the same
+    machine."""
     turns = zip(took[batches][WARM:], took[min(AGES)][WARM:], strict=True)
     return round(measure.median([ours[0] / youngest[0] for ours, youngest in turns]), 3)
 
@@ -84,7 +88,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
         ask(conn, "trace", "windows_at", instance="shop", output="per_minute", time="2025-06-01T00:00:30Z"),
     ),
     "conservation of the last day": lambda conn: conn.execute(text(
-        "SELECT count(*) FROM onlyonce.conservation WHERE lineage = 'shop/receive/2' AND batch > 10 AND batch < 1450 AND conserved")).all(),
+        "SELECT count(*) FROM onlyonce.conservation WHERE lineage = 'shop/receive/2' AND batch > 10 AND batch < " "1450 AND conserved")).all(),
 }  # fmt: skip
 
 

@@ -27,7 +27,12 @@ WARM, MEASURED = range(60), range(60, 150)
 """Files, two a second: those that are left out, and, once these are through, those that count."""
 KILLS = 3
 AIMS = {"p50": 1.0, "p99": 3.0}
-WAYS = {"bare": ("arrivals", "rows"), "exactly_once": ("arrivals", "rows"), "windows": ("closing", "windows"), "windows_at_close": ("at_close", "windows")}
+WAYS = {
+    "bare": ("arrivals", "rows"),
+    "exactly_once": ("arrivals", "rows"),
+    "windows": ("closing", "windows"),
+    "windows_at_close": ("at_close", "windows"),
+}
 TABLES = {"arrivals": arrivals.TABLE, "closing": arrivals.CLOSING, "at_close": arrivals.AT_CLOSE}
 """A way: its pipeline, and what is waited for: rows as they come, or windows of a second from their close on."""
 
@@ -35,7 +40,8 @@ TABLES = {"arrivals": arrivals.TABLE, "closing": arrivals.CLOSING, "at_close": a
 @pytest.mark.parametrize("rate", [1_000, 10_000])
 @pytest.mark.parametrize("way", WAYS)
 def test_arrival(way: str, rate: int, new_platform: Callable[..., Platform], spark: SparkSession) -> None:
-    """For three quarters of a minute, by queries that are warm: from a file's arrival until its rows are in each sink, or the window that it closes."""
+    """For three quarters of a minute, by queries that are warm: from a file's arrival until its rows are in each sink,
+    or the window that it closes."""
     platform, (pipeline, waits_for) = new_platform(PIPELINES), WAYS[way]
     records = rate // arrivals.A_SECOND
 
@@ -57,7 +63,9 @@ def test_arrival(way: str, rate: int, new_platform: Callable[..., Platform], spa
     plot.waits(known, AIMS, page.DOCS / "arrival.svg", f"{date.today()}")
 
 
-def _bare(platform: Platform, spark: SparkSession, pipeline: str, records: int, owed: arrivals.Owed) -> dict[str, list[float]]:
+def _bare(
+    platform: Platform, spark: SparkSession, pipeline: str, records: int, owed: arrivals.Owed
+) -> dict[str, list[float]]:
     home, url = platform.home / "bare", settings.database_url().replace("+psycopg2", "")
     queries = arrivals.bare(spark, home, url)
     watches = {
@@ -65,14 +73,18 @@ def _bare(platform: Platform, spark: SparkSession, pipeline: str, records: int, 
         "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.BARE_TABLE)),
     }
     try:
-        _, times = (arrivals.feed(home / "inbox", files, records, watches, owed, JOB_TIMEOUT) for files in (WARM, MEASURED))
+        _, times = (
+            arrivals.feed(home / "inbox", files, records, watches, owed, JOB_TIMEOUT) for files in (WARM, MEASURED)
+        )
     finally:
         for query in queries:
             query.stop()
     return {name: watch.waited(times, owed) for name, watch in watches.items()}
 
 
-def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed: arrivals.Owed) -> dict[str, list[float]]:
+def _ours(
+    platform: Platform, _: SparkSession, pipeline: str, records: int, owed: arrivals.Owed
+) -> dict[str, list[float]]:
     url = settings.database_url().replace("+psycopg2", "")
     driver = platform.start(pipeline, "--forever", "--every", "0.1")
     assert driver.stdout is not None
@@ -84,7 +96,8 @@ def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed
     }
     try:
         _, times = (
-            arrivals.feed(settings.inbox(pipeline), files, records, watches, owed, JOB_TIMEOUT) for files in (WARM, MEASURED)
+            arrivals.feed(settings.inbox(pipeline), files, records, watches, owed, JOB_TIMEOUT)
+            for files in (WARM, MEASURED)
         )
     finally:
         ask_stop(platform, pipeline)
@@ -94,7 +107,8 @@ def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed
 
 
 def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[..., Platform]) -> None:
-    """A long run is killed by SIGKILL between two files; another, with Spark started, takes its place and takes in the next."""
+    """A long run is killed by SIGKILL between two files; another, with Spark started, takes its place and takes in the
+    next."""
     platform = new_platform(PIPELINES)
     asked = ("arrivals", "--forever", "--every", "0.2")
     waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/arrivals'"
@@ -117,7 +131,15 @@ def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[
     output, _ = driver.communicate(timeout=JOB_TIMEOUT)
     assert driver.returncode == 0, output[-3000:]
     print(f"from kill -9 to the next commit, by one that stands by: {seconds} s (aim 8)")
-    measure.keep("arrival", kill_to_commit_standing_by={"seconds": seconds, "median": measure.median(seconds), "aim": 8, **measure.circumstances()})
+    measure.keep(
+        "arrival",
+        kill_to_commit_standing_by={
+            "seconds": seconds,
+            "median": measure.median(seconds),
+            "aim": 8,
+            **measure.circumstances(),
+        },
+    )
 
 
 def test_from_a_kill_to_the_next_commit(new_platform: Callable[..., Platform]) -> None:

@@ -1,6 +1,7 @@
 """How many rows a second go from the outbox to an endpoint that answers at once, by how many share a request. No JVM.
 
-The endpoint is a process of its own on this machine. It must have had each row once, and those of each key in their order.
+The endpoint is a process of its own on this machine. It must have had each row once, and those of each key in their
+order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ PUT = f"""
 def test_deliveries(new_log: Callable[[], Log], server: Server, tmp_path: Path) -> None:
     """Rows a second, and the processor time of a thousand: of the deliverer, its PostgreSQL and the endpoint."""
     found = {str(batch): _delivered(new_log(), server, tmp_path / f"{batch}.jsonl", batch) for batch in BATCHES}
-    shown = Table("rows in a request", "rows/s", "processor seconds for 1,000", title=f"{ROWS:,} rows of {KEYS:,} keys, target {TARGET:,} a second")
+    shown = Table(
+        "rows in a request",
+        "rows/s",
+        "processor seconds for 1,000",
+        title=f"{ROWS:,} rows of {KEYS:,} keys, target {TARGET:,} a second",
+    )
     for batch, one in found.items():
         shown.add_row(batch, f"{one['rows_per_second']:,}", f"{one['cpu_seconds_of_1000']:.3f}")
     Console(width=100).print(shown)
@@ -65,14 +71,21 @@ def _delivered(log: Log, server: Server, received: Path, batch: int) -> dict[str
         by_key[row["shop"]].append(row["n"])
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
     assert box.states() == Counter({("delivered",): ROWS})
-    return {"rows_per_second": round(ROWS / seconds), "seconds": round(seconds, 2), "cpu_seconds_of_1000": round(1000 * cpu / ROWS, 4)}
+    return {
+        "rows_per_second": round(ROWS / seconds),
+        "seconds": round(seconds, 2),
+        "cpu_seconds_of_1000": round(1000 * cpu / ROWS, 4),
+    }
 
 
 @contextmanager
 def _endpoint(received: Path) -> Iterator[str]:
     """Its address; when it has ended, each body is a line of the file."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.quick_endpoint", str(received)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.benchmarks.quick_endpoint", str(received)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert started.stdout is not None

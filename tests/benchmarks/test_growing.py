@@ -1,6 +1,8 @@
-"""How fast files that grow are read, beside Spark's own text source on the same files: from nothing known to the last line.
+"""How fast files that grow are read, beside Spark's own text source on the same files: from nothing known to the last
+line.
 
-Two pairs. Lines alone: Spark's go nowhere, ours are parsed and packed. And rows in a table: Spark parses them and appends to Delta, ours are received.
+Two pairs. Lines alone: Spark's go nowhere, ours are parsed and packed. And rows in a table: Spark parses them and
+appends to Delta, ours are received.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def test_growing(new_platform: Callable[..., Platform], server: Server, spark: S
     for name, rate in rates.items():
         shown.add_row(name, f"{rate:,}", str(used_up[name]))
     Console(width=100).print(
-        shown, f"{part:.2f} of Spark's text source; at least {TARGET}: {'met' if part >= TARGET else 'MISSED'}; received {of_append:.2f} of Spark's append"
+        shown,
+        f"{part:.2f} of Spark's text source; at least {TARGET}: {'met' if part >= TARGET else 'MISSED'}; received "
+        f"{of_append:.2f} of Spark's append",
     )
     measure.keep(
         "growing", lines_a_second=rates, cpu_seconds_a_million=used_up, of_spark_text=round(part, 2), of_spark_append=round(of_append, 2), target=TARGET, lines=LINES,

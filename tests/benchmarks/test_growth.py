@@ -1,4 +1,7 @@
-"""What a batch of 500,000 costs beside a catalog of 1, 10 and 100 million ids, and what it would beside a billion. No JVM: two workers, as Spark has them."""
+"""What a batch of 500,000 costs beside a catalog of 1, 10 and 100 million ids, and what it would beside a billion.
+
+No JVM: two workers, as Spark has them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ SPREAD_ROUNDS = 3
 
 @pytest.mark.skipif(not growth.sizes(), reason="ONLYONCE_BENCH_IDS names no sizes; make bench-all does")
 def test_growth(new_log: Callable[[], Log]) -> None:
-    """Each size alone on a fresh platform; the first batch loads the filters, the others are those of a running worker."""
+    """Each size alone on a fresh platform; the first batch loads the filters, the others are those of a running
+    worker."""
     found = {ids: _measured(new_log(), ids) for ids in growth.sizes()}
     _show(found)
     computed = billion.computed(found[max(found)], max(found))
@@ -67,12 +71,14 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
         log.url,
         "SELECT sum(pg_total_relation_size(c.oid))::bigint, sum(pg_table_size(c.oid))::bigint FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE nspname = 'onlyonce_private' AND (relname LIKE 'catalog_%%' OR relname = 'range_filters') AND relkind = 'r'",
+        "WHERE nspname = 'onlyonce_private' AND (relname LIKE 'catalog_%%' OR relname = 'range_filters') AND "
+        "relkind = 'r'",
     )[0][0]
     held, filters, ranges = ask(
         log.url,
         "SELECT sum(id_count)::bigint, sum(octet_length(filter))::bigint, "
-        "(SELECT coalesce(sum(octet_length(filter)), 0)::bigint FROM onlyonce_private.range_filters) FROM onlyonce_private.catalog_chunks",
+        "(SELECT coalesce(sum(octet_length(filter)), 0)::bigint FROM onlyonce_private.range_filters) FROM "
+        "onlyonce_private.catalog_chunks",
     )[0]
     return {
         "seconds": _middle(warm, "seconds"), "cpu_seconds": _middle(warm, "cpu_seconds"),

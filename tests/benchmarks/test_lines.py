@@ -1,4 +1,7 @@
-"""What receive costs by the form of its input. It runs on any commit since the change to one reader, and on the commit before it (`compare_lines`)."""
+"""What receive costs by the form of its input.
+
+It runs on any commit since the change to one reader, and on the commit before it (`compare_lines`).
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,15 @@ CHOSEN = os.environ.get("ONLYONCE_BENCH_FORMS", "").split() or list(FORMS)
 SEED = 20260301
 
 
-def test_lines(new_platform: Callable[..., Platform], server: Server, spark: SparkSession, clock: measure.Clock, request: pytest.FixtureRequest) -> None:
-    """Each form is received exactly once: processor seconds for a million records, and records a second by the median batch."""
+def test_lines(
+    new_platform: Callable[..., Platform],
+    server: Server,
+    spark: SparkSession,
+    clock: measure.Clock,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Each form is received exactly once: processor seconds for a million records, and records a second by the median
+    batch."""
     home = new_platform("tests/benchmarks/pipelines.py").home
     found = {}
     for name in CHOSEN:
@@ -49,29 +59,44 @@ def test_lines(new_platform: Callable[..., Platform], server: Server, spark: Spa
 
 
 def _received(
-    spark: SparkSession, name: str, form: Form, files: list[Path], clock: measure.Clock, server: Server, broker: Broker | None
+    spark: SparkSession,
+    name: str,
+    form: Form,
+    files: list[Path],
+    clock: measure.Clock,
+    server: Server,
+    broker: Broker | None,
 ) -> dict[str, float]:
     source, give = _source(spark, form, broker)
     way = ways.Ours(spark, name, source=source, schema=form.schema, **form.options)
-    give(way, files[: FILES_A_BATCH])
+    give(way, files[:FILES_A_BATCH])
     way.drain()
     clock.settle()
-    give(way, files[FILES_A_BATCH :])
+    give(way, files[FILES_A_BATCH:])
     before = measure.cpu_by_process(server)
     way.drain()
     clock.settle()
     after = measure.cpu_by_process(server)
-    rows = {row.oo_kind: row["count"] for row in spark.read.format("delta").load(str(way.context().events)).groupBy("oo_kind").count().collect()}
+    rows = {
+        row.oo_kind: row["count"]
+        for row in spark.read.format("delta").load(str(way.context().events)).groupBy("oo_kind").count().collect()
+    }
     all_of_it = LINES * BATCHES
     invalid = len(files) * -(-(LINES // FILES_A_BATCH) // form.invalid_one_in) if form.invalid_one_in else 0
     assert (rows.get("kept"), rows.get("invalid", 0)) == (all_of_it - invalid, invalid), name
     millions = LINES * (BATCHES - 1) / 1e6
     seconds = clock.seconds[way.query][1:]
     by_process = {kind: round((after[kind] - before[kind]) / millions, 2) for kind in before}
-    return {"cpu_seconds_a_million": round(sum(by_process.values()), 2), "records_per_second": round(LINES / measure.median(seconds)), **by_process}
+    return {
+        "cpu_seconds_a_million": round(sum(by_process.values()), 2),
+        "records_per_second": round(LINES / measure.median(seconds)),
+        **by_process,
+    }
 
 
-def _source(spark: SparkSession, form: Form, broker: Broker | None) -> tuple[Any, Callable[[ways.Ours, list[Path]], None]]:
+def _source(
+    spark: SparkSession, form: Form, broker: Broker | None
+) -> tuple[Any, Callable[[ways.Ours, list[Path]], None]]:
     if broker is None:
         return Files(format=form.format, max_files_a_batch=FILES_A_BATCH), _put
     topic = broker.topic("lines", FILES_A_BATCH)
@@ -81,7 +106,12 @@ def _source(spark: SparkSession, form: Form, broker: Broker | None) -> tuple[Any
         values = spark.read.text([str(file) for file in files])
         values.write.format("kafka").option("kafka.bootstrap.servers", broker.servers).option("topic", topic).save()
 
-    return Kafka(topic=topic, servers=broker.servers, max_offsets_a_batch=LINES, value=Debezium(time="at") if "position" in form.schema else None), send
+    return Kafka(
+        topic=topic,
+        servers=broker.servers,
+        max_offsets_a_batch=LINES,
+        value=Debezium(time="at") if "position" in form.schema else None,
+    ), send
 
 
 def _put(way: ways.Ours, files: list[Path]) -> None:
@@ -91,7 +121,13 @@ def _put(way: ways.Ours, files: list[Path]) -> None:
 
 
 def _show(found: dict[str, dict[str, float]]) -> None:
-    shown = Table("form", "records/s", "processor s for a million", "of them", title=f"receive, exactly once, {LINES:,} records in a batch")
+    shown = Table(
+        "form",
+        "records/s",
+        "processor s for a million",
+        "of them",
+        title=f"receive, exactly once, {LINES:,} records in a batch",
+    )
     for name, one in found.items():
         parts = ", ".join(f"{kind} {one[kind]}" for kind in ("driver", "jvm", "workers", "postgres"))
         shown.add_row(name, f"{one['records_per_second']:,}", f"{one['cpu_seconds_a_million']}", parts)

@@ -24,9 +24,16 @@ TARGET_SECONDS = 8.0
 
 
 def test_many_outputs(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, server: Server, spark: SparkSession, clock: measure.Clock
+    new_platform: Callable[..., Platform],
+    monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    spark: SparkSession,
+    clock: measure.Clock,
 ) -> None:
-    """By turns, each drain one file of five records. At the end each output has each record, and each closed window, once."""
+    """By turns, each drain one file of five records.
+
+    At the end each output has each record, and each closed window, once.
+    """
     platform = new_platform("tests/benchmarks/many.py")
     took: dict[int, list[float]] = {at_once: [] for at_once in AT_ONCE}
     used: dict[int, list[float]] = {at_once: [] for at_once in AT_ONCE}
@@ -52,27 +59,34 @@ def _put(platform: Platform, number: int) -> None:
     platform.put(
         "many",
         f"{number:04d}.jsonl",
-        [{"id": f"{number}-{n}", "key": n % 3, "at": f"2026-01-01T{hour:02d}:{minute:02d}:{n:02d}Z", "amount": n} for n in range(RECORDS)],
+        [
+            {"id": f"{number}-{n}", "key": n % 3, "at": f"2026-01-01T{hour:02d}:{minute:02d}:{n:02d}Z", "amount": n}
+            for n in range(RECORDS)
+        ],
     )
 
 
 def _check(platform: Platform, drains: int) -> None:
     expected = drains * RECORDS
     for number in range(many.EACH):
-        assert sorted(platform.table(f"many/rows_delta_{number}")["id"]) == sorted(platform.sql(f"SELECT id FROM many.rows_{number}")["id"])
+        assert sorted(platform.table(f"many/rows_delta_{number}")["id"]) == sorted(
+            platform.sql(f"SELECT id FROM many.rows_{number}")["id"]
+        )
         assert platform.table(f"many/rows_delta_{number}")["id"].nunique() == expected
         assert platform.table(f"many/windows_delta_{number}")["rows"].sum() == expected
         assert platform.sql(f'SELECT sum("rows") AS n FROM many.windows_{number}')["n"][0] == expected
 
 
 def _by_kind(clock: measure.Clock) -> dict[str, dict[str, float]]:
-    """The parts of a batch as Spark counts them, by kind of output: the median of all batches with rows, in milliseconds."""
+    """The parts of a batch as Spark counts them, by kind of output: the median of all batches with rows, in
+    milliseconds."""
     parts: dict[str, list[dict[str, int]]] = {}
     for name, each in clock.parts.items():
         if name and "receive" not in name:
             parts.setdefault(name.split("/")[1].rsplit("_", 1)[0], []).extend(each)
     return {
-        kind: {part: measure.median([float(one.get(part, 0)) for one in each]) for part in each[0]} for kind, each in parts.items()
+        kind: {part: measure.median([float(one.get(part, 0)) for one in each]) for part in each[0]}
+        for kind, each in parts.items()
     }
 
 
@@ -82,7 +96,9 @@ def _report(took: dict[int, list[float]], used: dict[int, list[float]], parts: d
     processor = {str(n): round(measure.median(each[1:] or each), 2) for n, each in used.items()}
     head = ["at once", "a drain, seconds", "its processor, seconds", "an output, seconds"]
     rows = [[n, f"{each:.1f}", f"{processor[n]:.1f}", f"{each / outputs:.2f}"] for n, each in seconds.items()]
-    shown = Table(*head, title=f"{RECORDS} records, {outputs} outputs; at most {TARGET_SECONDS:.0f} s with four at once")
+    shown = Table(
+        *head, title=f"{RECORDS} records, {outputs} outputs; at most {TARGET_SECONDS:.0f} s with four at once"
+    )
     for row in rows:
         shown.add_row(*row)
     Console(width=110).print(shown, parts)

@@ -1,6 +1,8 @@
-"""Queries of Nexmark, each as a pipeline of its own, against plain Spark streaming without guarantees: wall time of drains, in turn.
+"""Queries of Nexmark, each as a pipeline of its own, against plain Spark streaming without guarantees: wall time of
+drains, in turn.
 
-Both take the same files. Ours judges each event by its id, keeps it in `events`, writes the result once, and has its log; the plain job reads JSON and appends.
+Both take the same files. Ours judges each event by its id, keeps it in `events`, writes the result once, and has its
+log; the plain job reads JSON and appends.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ def test_nexmark(new_platform: Callable[..., Platform], server: Server, spark: S
     """By turns, each drain two batches of the same files."""
     platform = new_platform("tests/benchmarks/nexmark.py")
     side = ", ".join(f"({key}, '{value}')" for key, value in nexmark.SIDE.items())
-    platform.sql(f"CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side VALUES {side}")
+    platform.sql(
+        "CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side "
+        f"VALUES {side}"
+    )
     files = made.write(platform.home / "input", EVENTS * ROUNDS, FILES * ROUNDS, SEED, A_SECOND)
     found = {query: _measured(platform, server, spark, query, files) for query in nexmark.ASKED}
     _show(found)
@@ -79,7 +84,13 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     found = {query: there[query] for query in QUERIES if query in there}
     head = ["query", "exactly once, events/s", "plain Spark, events/s", "ratio", "of processor time"]
     rows = [
-        [query, f"{one['events_a_second']['exactly_once']:,}", f"{one['events_a_second']['bare']:,}", f"{one['ratio']:.2f}", f"{one['cpu_ratio']:.2f}"]
+        [
+            query,
+            f"{one['events_a_second']['exactly_once']:,}",
+            f"{one['events_a_second']['bare']:,}",
+            f"{one['ratio']:.2f}",
+            f"{one['cpu_ratio']:.2f}",
+        ]
         for query, one in found.items()
     ]
     shown = Table(*head, title=f"Nexmark: {EVENTS:,} events a round in two batches")

@@ -1,4 +1,5 @@
-"""What a small batch costs beside how many open keys: 10 thousand, 1 and 10 million, on the settings that the platform ships with."""
+"""What a small batch costs beside how many open keys: 10 thousand, 1 and 10 million, on the settings that the platform
+ships with."""
 
 from __future__ import annotations
 
@@ -30,8 +31,11 @@ DRAINS = 3
 """Small ones at each size; what is told is their median."""
 
 
-def test_open_keys(new_platform: Callable[..., Platform], server: Server, spark: SparkSession, clock: measure.Clock) -> None:
-    """Fill, then small drains, each of which loads the state anew; at the end all closes, and each key has what it should."""
+def test_open_keys(
+    new_platform: Callable[..., Platform], server: Server, spark: SparkSession, clock: measure.Clock
+) -> None:
+    """Fill, then small drains, each of which loads the state anew; at the end all closes, and each key has what it
+    should."""
     platform = new_platform("tests/benchmarks/keyed.py")
     given = Input(settings.inbox("keyed"))
     found: dict[str, dict[str, float]] = {}
@@ -85,7 +89,9 @@ def _size(folder: Path) -> float:
 
 def _check(given: Input) -> None:
     """Each key once, with its count and its sum."""
-    table = DeltaTable(str(settings.tables_dir() / "keyed" / "per_key")).to_pyarrow_table(columns=["key", "rows", "amount"])
+    table = DeltaTable(str(settings.tables_dir() / "keyed" / "per_key")).to_pyarrow_table(
+        columns=["key", "rows", "amount"]
+    )
     there = {name: table[name].to_numpy() for name in table.column_names}
     order = np.argsort(there["key"], kind="stable")
     for name, values in given.expected().items():
@@ -100,7 +106,10 @@ HEAD = {
 
 def _report(found: dict[str, dict[str, float]], close_seconds: float) -> None:
     head = ["open keys", *HEAD.values()]
-    rows = [[f"{keys:,}", *(f"{found[name][str(keys)]:,.{1 if name.endswith('_seconds') else 0}f}" for name in HEAD)] for keys in KEYS]
+    rows = [
+        [f"{keys:,}", *(f"{found[name][str(keys)]:,.{1 if name.endswith('_seconds') else 0}f}" for name in HEAD)]
+        for keys in KEYS
+    ]
     shown = Table(*head, title=f"closed in {close_seconds:.0f} s")
     for row in rows:
         shown.add_row(*row)

@@ -1,4 +1,7 @@
-"""Other engines at what receive does: the first record of each id, from the same files on the same cores. `make bench-peers` makes their environment and runs this."""
+"""Other engines at what receive does: the first record of each id, from the same files on the same cores.
+
+`make bench-peers` makes their environment and runs this.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ FIRST = ("flink_heap", "flink_rocksdb", "bytewax")
 
 
 def test_peers(new_platform: Callable[..., Platform], spark: SparkSession) -> None:
-    """Each from nothing to its end, and once over nothing, which is its start; Spark's ways in a session that is up, after a file of the warm-up."""
+    """Each from nothing to its end, and once over nothing, which is its start; Spark's ways in a session that is up,
+    after a file of the warm-up."""
     python = PEERS / "bin" / "python"
     assert python.exists(), "run `make bench-peers`: it makes the environment of the other engines"
     home = new_platform("tests/benchmarks/pipelines.py").home
@@ -48,7 +52,9 @@ def test_peers(new_platform: Callable[..., Platform], spark: SparkSession) -> No
         "peers", records_per_second=rates, seconds={name: round(taken, 2) for name, taken in seconds.items()}, lines=LINES, records=kept, seed=SEED,
         versions_of_peers=(SCRIPTS / "requirements.txt").read_text().split("\n")[1:-1], **measure.circumstances(),
     )  # fmt: skip
-    bars(rates, page.DOCS / "peers.svg", f"the first record of each id, {LINES:,} lines of JSON, 2 cores, {date.today()}")
+    bars(
+        rates, page.DOCS / "peers.svg", f"the first record of each id, {LINES:,} lines of JSON, 2 cores, {date.today()}"
+    )
 
 
 def _ours(spark: SparkSession, home: Path, files: list[list[Path]], exact: DataFrame) -> dict[str, float]:
@@ -57,7 +63,12 @@ def _ours(spark: SparkSession, home: Path, files: list[list[Path]], exact: DataF
         "spark_merge": ways.merge(spark, home), "row_per_record": ways.row_per_record(spark, home),
     }  # fmt: skip
     warm = home / "input" / "warm.jsonl"
-    warm.write_text("".join(f'{{"id":"warm {n}","user":1,"at":"2025-01-01T00:00:00Z","amount":1,"kind":"view","note":"-"}}\n' for n in range(WARM)))
+    warm.write_text(
+        "".join(
+            f'{{"id":"warm {n}","user":1,"at":"2025-01-01T00:00:00Z","amount":1,"kind":"view","note":"-"}}\n'
+            for n in range(WARM)
+        )
+    )
     seconds = {}
     for name, way in compared.items():
         way.inbox.mkdir(parents=True, exist_ok=True)
@@ -73,7 +84,9 @@ def _ours(spark: SparkSession, home: Path, files: list[list[Path]], exact: DataF
     return seconds
 
 
-def _others(spark: SparkSession, home: Path, python: Path, files: list[list[Path]], exact: DataFrame) -> dict[str, float]:
+def _others(
+    spark: SparkSession, home: Path, python: Path, files: list[list[Path]], exact: DataFrame
+) -> dict[str, float]:
     """The same of each that runs in a process of its own; its start is taken off."""
     given, nothing = home / "peers" / "input", home / "peers" / "nothing"
     for folder in (given, nothing):
@@ -99,7 +112,12 @@ def _others(spark: SparkSession, home: Path, python: Path, files: list[list[Path
 
 def timed(python: Path, name: str, source: Path | str, target: Path) -> float:
     """The seconds of one engine over one input, from its start to the end of its process."""
-    environment = os.environ | {"JAVA_TOOL_OPTIONS": "", "JDK_JAVA_OPTIONS": "", "INPUT": str(source), "OUTPUT": str(target)}
+    environment = os.environ | {
+        "JAVA_TOOL_OPTIONS": "",
+        "JDK_JAVA_OPTIONS": "",
+        "INPUT": str(source),
+        "OUTPUT": str(target),
+    }
     if name == "bytewax":
         store = target.parent / "recovery"
         store.mkdir()

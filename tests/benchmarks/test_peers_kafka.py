@@ -29,7 +29,8 @@ KEEPS_ALL = ("spark_append", "flink_append")
 
 
 def test_peers_from_kafka(new_platform: Callable[..., Platform], spark: SparkSession, broker: Broker) -> None:
-    """Spark's ways in a session that is up, to Delta, after a first batch of the topic; Flink by a process of its own, to Parquet, its start taken off."""
+    """Spark's ways in a session that is up, to Delta, after a first batch of the topic; Flink by a process of its own,
+    to Parquet, its start taken off."""
     assert (PEERS / "bin" / "python").exists(), "run `make bench-peers`: it makes the environment of the other engines"
     home, topic = new_platform("tests/benchmarks/pipelines.py").home, broker.topic("deliveries", PARTITIONS)
     (home / "input").mkdir()
@@ -50,9 +51,20 @@ def test_peers_from_kafka(new_platform: Callable[..., Platform], spark: SparkSes
     seconds |= _flink(spark, home, broker, topic, exact)
     rates = {name: round(LINES / taken) for name, taken in seconds.items()}
     show(rates, LINES)
-    found = {"records_per_second": rates, "lines": LINES, "records": kept, "partitions": PARTITIONS, "seed": SEED, **measure.circumstances()}
+    found = {
+        "records_per_second": rates,
+        "lines": LINES,
+        "records": kept,
+        "partitions": PARTITIONS,
+        "seed": SEED,
+        **measure.circumstances(),
+    }
     measure.keep("peers", from_kafka=found)
-    bars(rates, page.DOCS / "peers-kafka.svg", f"the first record of each id, {LINES:,} messages of Kafka, 2 cores, {date.today()}")
+    bars(
+        rates,
+        page.DOCS / "peers-kafka.svg",
+        f"the first record of each id, {LINES:,} messages of Kafka, 2 cores, {date.today()}",
+    )
 
 
 def _ways(spark: SparkSession, home: Path, broker: Broker, topic: str) -> dict[str, ways.Way]:
@@ -60,12 +72,25 @@ def _ways(spark: SparkSession, home: Path, broker: Broker, topic: str) -> dict[s
 
     def read(stream: Any, inbox: str) -> DataFrame:
         del inbox
-        options = {"kafka.bootstrap.servers": broker.servers, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": LINES // BATCHES}
+        options = {
+            "kafka.bootstrap.servers": broker.servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": LINES // BATCHES,
+        }
         messages = stream.format("kafka").options(**options).load()
-        return messages.select(F.from_json(F.col("value").cast("string"), deliveries.SCHEMA).alias("record")).select("record.*")
+        return messages.select(F.from_json(F.col("value").cast("string"), deliveries.SCHEMA).alias("record")).select(
+            "record.*"
+        )
 
-    bare = {"spark_append": ways.append(spark, home), "spark_drop_duplicates": ways.drop_duplicates(spark, home), "spark_merge": ways.merge(spark, home)}
-    return {"exactly_once": ways.Ours(spark, "exactly", source=source)} | {name: replace(way, read=read) for name, way in bare.items()}
+    bare = {
+        "spark_append": ways.append(spark, home),
+        "spark_drop_duplicates": ways.drop_duplicates(spark, home),
+        "spark_merge": ways.merge(spark, home),
+    }
+    return {"exactly_once": ways.Ours(spark, "exactly", source=source)} | {
+        name: replace(way, read=read) for name, way in bare.items()
+    }
 
 
 def _send(values: DataFrame, broker: Broker, topic: str) -> None:

@@ -59,7 +59,9 @@ def test_receive(
     listing = {name: way.listing_seconds() / BATCHES for name, way in compared.items() if isinstance(way, ways.Ours)}
     rates = {name: round(found.in_batch / (measure.median(s) + listing.get(name, 0))) for name, s in seconds.items()}
     millions = (BATCHES - TURN) * found.in_batch / 1e6
-    by_process = {name: {kind: round(s / millions, 2) for kind, s in sorted(each.items())} for name, each in used.items()}
+    by_process = {
+        name: {kind: round(s / millions, 2) for kind, s in sorted(each.items())} for name, each in used.items()
+    }
     _show(rates, skipped, by_process)
     if WAYS:
         return
@@ -72,11 +74,20 @@ def test_receive(
         parts_ms={name: clock.parts[way.query][1:] for name, way in compared.items()},
         **measure.circumstances(),
     )  # fmt: skip
-    bars(rates, page.DOCS / "receive.svg", f"receive, {RECORDS:,} lines of JSON, 2 cores, {date.today()}: {rates['exactly_once'] / rates['append']:.2f} of an append")
+    bars(
+        rates,
+        page.DOCS / "receive.svg",
+        f"receive, {RECORDS:,} lines of JSON, 2 cores, {date.today()}: "
+        f"{rates['exactly_once'] / rates['append']:.2f} of an append",
+    )
 
 
 def _ways(spark: SparkSession, home: Path) -> tuple[dict[str, ways.Way], dict[str, str]]:
-    compared: dict[str, ways.Way] = {"append": ways.append(spark, home), "bare_quick": ways.quick(spark, home), "exactly_once": ways.Ours(spark, "exactly")}
+    compared: dict[str, ways.Way] = {
+        "append": ways.append(spark, home),
+        "bare_quick": ways.quick(spark, home),
+        "exactly_once": ways.Ours(spark, "exactly"),
+    }
     compared["position_ids"] = ways.Ours(spark, "position", record_id=())
     skipped: dict[str, str] = {}
     mode = ways.known_mode("at_least_once")
@@ -120,10 +131,18 @@ def _show(rates: dict[str, int], skipped: dict[str, str], used: dict[str, dict[s
     shown = Table("way", "records/s", "of append", "processor s for a million", "targets", title=title)
     for name, rate in rates.items():
         targets = [
-            f"{rate / rates[other]:.2f} of {other}, at least {least}: {'met' if rate >= least * rates[other] else 'MISSED'}"
-            for other, least in TARGETS.get(name, {}).items() if other in rates
+            f"{rate / rates[other]:.2f} of {other}, at least {least}: "
+            f"{'met' if rate >= least * rates[other] else 'MISSED'}"
+            for other, least in TARGETS.get(name, {}).items()
+            if other in rates
         ]
-        shown.add_row(name, f"{rate:,}", f"{rate / rates['append']:.2f}" if "append" in rates else "", _told(used.get(name, {})), "\n".join(targets))
+        shown.add_row(
+            name,
+            f"{rate:,}",
+            f"{rate / rates['append']:.2f}" if "append" in rates else "",
+            _told(used.get(name, {})),
+            "\n".join(targets),
+        )
     for name, why in skipped.items():
         shown.add_row(name, "skipped", "", "", why)
     Console(width=130).print(shown)

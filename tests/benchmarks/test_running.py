@@ -1,7 +1,9 @@
-"""A pipeline that runs on: rounds of small batches on real Spark, each with what hourly and nightly jobs do, and a start of its own.
+"""A pipeline that runs on: rounds of small batches on real Spark, each with what hourly and nightly jobs do, and a
+start of its own.
 
-A round is a start, its batches, both outputs, a backfill of an hour, collection and compaction. In it are Spark's own offsets and commits, the registry of
-files and the state of a windowed output, which `test_age` leaves out; it is some thousand batches old at its end and not a hundred thousand.
+A round is a start, its batches, both outputs, a backfill of an hour, collection and compaction. In it are Spark's own
+offsets and commits, the registry of files and the state of a windowed output, which `test_age` leaves out; it is some
+thousand batches old at its end and not a hundred thousand.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def test_running(new_platform: Callable[..., Platform]) -> None:
         for number in bar.track(range(ROUNDS), description=f"{ROUNDS} rounds of {BATCHES} batches"):
             found[str((number + 1) * BATCHES)] = _round(platform, number)
     platform.run("running", "--close")
-    rows = platform.sql("SELECT shop, sum(rows)::bigint, sum(cents)::bigint FROM running.per_shop GROUP BY shop ORDER BY shop")
+    rows = platform.sql(
+        "SELECT shop, sum(rows)::bigint, sum(cents)::bigint FROM running.per_shop GROUP BY shop ORDER BY shop"
+    )
     assert [tuple(row) for row in rows.itertuples(index=False)] == running.expected(ROUNDS * BATCHES)
     assert len(platform.table("running/all")) == ROUNDS * BATCHES * running.NEW
     figures = {name: {age: row[name] for age, row in found.items()} for name in next(iter(found.values()))}
@@ -65,7 +69,8 @@ def _round(platform: Platform, number: int) -> dict[str, Any]:
     maintain.main([])
     tidied = time.monotonic() - began
     committed = platform.sql(
-        f"SELECT extract(epoch FROM committed_at)::float8 AS at FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch DESC LIMIT {BATCHES}"
+        "SELECT extract(epoch FROM committed_at)::float8 AS at FROM onlyonce.batches WHERE query = 'receive' "
+        f"ORDER BY batch DESC LIMIT {BATCHES}"
     )["at"]
     batch = measure.median([later - earlier for earlier, later in pairwise(reversed(committed.tolist()))])
     return {

@@ -1,6 +1,10 @@
-"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and more windows; and for as many outputs. No JVM.
+"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and
+more windows; and for as many outputs.
 
-What the executors do grows with the records and is spread over them. This does not spread: it bounds how far cores pay. `docs/explanation/scale.md` computes from it.
+No JVM.
+
+What the executors do grows with the records and is spread over them. This does not spread: it bounds how far cores pay.
+`docs/explanation/scale.md` computes from it.
 """
 
 from __future__ import annotations
@@ -44,8 +48,8 @@ NOTHING = Content(0, "0" * 32)
 
 
 def test_scale(log: Log, tmp_path: Path) -> None:
-    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a batch's units, of its windows, and of a
-    batch of each of many outputs in which one window closes."""
+    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a
+    batch's units, of its windows, and of a batch of each of many outputs in which one window closes."""
     found = {
         "files_listed": {number: _median(_listed, tmp_path / f"inbox-{number}", number) for number in NUMBERS},
         "files_committed": {number: _median(_committed, tmp_path / f"table-{number}", number) for number in NUMBERS},
@@ -57,7 +61,11 @@ def test_scale(log: Log, tmp_path: Path) -> None:
     for name, each in found.items():
         shown.add_row(name, *(f"{each[number]:.3f}" if number in each else "" for number in WINDOWS))
     Console(width=110).print(shown)
-    measure.keep("scale", **{name: {str(number): seconds for number, seconds in each.items()} for name, each in found.items()}, **measure.circumstances())
+    measure.keep(
+        "scale",
+        **{name: {str(number): seconds for number, seconds in each.items()} for name, each in found.items()},
+        **measure.circumstances(),
+    )
     kept = {name: measure.kept("scale")[name] for name in found}
     _compute(kept)
     plot.by_size(kept, page.DOCS / "scale.svg", f"one driver, 2 cores, {date.today()}")
@@ -68,7 +76,8 @@ def test_scale(log: Log, tmp_path: Path) -> None:
 
 
 def _compute(found: dict[str, dict[str, float]]) -> None:
-    """How far cores pay, by what receive's benchmark has measured of a record, and that of a pipeline that runs on of a small batch."""
+    """How far cores pay, by what receive's benchmark has measured of a record, and that of a pipeline that runs on of a
+    small batch."""
     of_record = measure.kept("receive")["cpu_by_process_a_million"]["exactly_once"]
 
     def slope(name: str) -> float:
@@ -78,7 +87,10 @@ def _compute(found: dict[str, dict[str, float]]) -> None:
         of_record=(of_record["jvm"] + of_record["workers"]) / 1e6, of_postgres=of_record["postgres"] / 1e6,
         of_batch=min(measure.kept("running")["batch_seconds"].values()), of_partition=slope("partitions_ended") + 2 * slope("files_committed"),
     )  # fmt: skip
-    tables = {str(cores): scaling.table(costs, cores) | {"last_core_that_pays": scaling.last_that_pays(costs, cores)} for cores in POSTGRES_CORES}
+    tables = {
+        str(cores): scaling.table(costs, cores) | {"last_core_that_pays": scaling.last_that_pays(costs, cores)}
+        for cores in POSTGRES_CORES
+    }
     measure.keep("scale", costs=asdict(costs), receive_by_cores_of_postgres=tables)
     _tell(found, of_record, tables)
 
@@ -86,12 +98,36 @@ def _compute(found: dict[str, dict[str, float]]) -> None:
 def _tell(found: dict[str, dict[str, float]], of_record: dict[str, float], tables: dict[str, Any]) -> None:
     """Into the page."""
     at, sizes = page.DOCS / "scale.md", [str(number) for number in WINDOWS]
-    rows = [[name.replace("_", " "), *(f"{each[size]:.3f}" if size in each else "" for size in sizes)] for name, each in found.items()]
+    rows = [
+        [name.replace("_", " "), *(f"{each[size]:.3f}" if size in each else "" for size in sizes)]
+        for name, each in found.items()
+    ]
     page.table("scale", ["", *(f"{number:,}" for number in WINDOWS)], rows, at)
-    costs = {"Spark's JVM": "jvm", "Python workers": "workers", "PostgreSQL": "postgres", "the driver in Python": "driver"}
-    page.table("record_costs", ["", "processor seconds for a million records"], [[name, f"{of_record[kind]:.2f}"] for name, kind in costs.items()], at)
-    head = ["cores of PostgreSQL", *(f"{cores} cores: records/s (of proportional)" for cores in scaling.CORES), "pays up to"]
-    of_cores = [[by, *(f"{one[str(c)]['records_per_second']:,} ({one[str(c)]['of_proportional']:.2f})" for c in scaling.CORES), f"{one['last_core_that_pays']:,} cores"] for by, one in tables.items()]
+    costs = {
+        "Spark's JVM": "jvm",
+        "Python workers": "workers",
+        "PostgreSQL": "postgres",
+        "the driver in Python": "driver",
+    }
+    page.table(
+        "record_costs",
+        ["", "processor seconds for a million records"],
+        [[name, f"{of_record[kind]:.2f}"] for name, kind in costs.items()],
+        at,
+    )
+    head = [
+        "cores of PostgreSQL",
+        *(f"{cores} cores: records/s (of proportional)" for cores in scaling.CORES),
+        "pays up to",
+    ]
+    of_cores = [
+        [
+            by,
+            *(f"{one[str(c)]['records_per_second']:,} ({one[str(c)]['of_proportional']:.2f})" for c in scaling.CORES),
+            f"{one['last_core_that_pays']:,} cores",
+        ]
+        for by, one in tables.items()
+    ]
     page.table("cores", head, of_cores, at)
 
 
@@ -102,7 +138,9 @@ def _median(work: Callable[[Path, int], float], at: Path, number: int) -> float:
 def _listed(inbox: Path, number: int) -> float:
     """Files of a thousand lines each, found and counted."""
     inbox.mkdir(parents=True)
-    line = b'{"id":"r","at":"2026-01-01T00:00:00Z","amount":1,"note":"about a hundred bytes of a record, as they come"}\n'
+    line = (
+        b'{"id":"r","at":"2026-01-01T00:00:00Z","amount":1,"note":"about a hundred bytes of a record, as they come"}\n'
+    )
     for name in range(number):
         (inbox / f"{name}.jsonl").write_bytes(line * 1000)
     began = time.perf_counter()
@@ -133,11 +171,27 @@ def _units(log: Log, number: int) -> float:
     driver = log.start(query=f"units{number}")
     seconds = []
     for batch_id in range(ROUNDS):
-        batch = run(log.database, lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id, partitions=number), None))  # type: ignore[misc]
-        run(log.database, lambda conn, batch_id=batch_id: units.commit_alike(conn, driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING))  # type: ignore[misc]
+        batch = run(
+            log.database,
+            lambda conn, batch_id=batch_id: batches.begin(
+                conn, driver, "shop", plan_of(driver, batch_id, partitions=number), None
+            ),
+        )  # type: ignore[misc]
+        run(
+            log.database,
+            lambda conn, batch_id=batch_id: units.commit_alike(
+                conn, driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING
+            ),
+        )  # type: ignore[misc]
 
         def end(conn: Any, batch: Any = batch) -> None:
-            units.expect(units.of_batch(conn, driver.lineage, batch.plan.batch_id), "rows", number, driver.lineage, batch.plan.batch_id)
+            units.expect(
+                units.of_batch(conn, driver.lineage, batch.plan.batch_id),
+                "rows",
+                number,
+                driver.lineage,
+                batch.plan.batch_id,
+            )
             batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
 
         began = time.perf_counter()
@@ -151,9 +205,17 @@ def _windows(log: Log, number: int) -> float:
     driver = log.start(query=f"windows{number}")
     seconds = []
     for batch_id in range(ROUNDS if number < 1_000_000 else 1):
-        batch = run(log.database, lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None))  # type: ignore[misc]
+        batch = run(
+            log.database,
+            lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None),
+        )  # type: ignore[misc]
         unit = UnitId(driver.lineage, batch_id, "rows", 0)
-        run(log.database, lambda conn, unit=unit: units.commit_alike(conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING))  # type: ignore[misc]
+        run(
+            log.database,
+            lambda conn, unit=unit: units.commit_alike(
+                conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
+            ),
+        )  # type: ignore[misc]
         end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
         run(log.database, end)
@@ -166,7 +228,16 @@ def _outputs(log: Log, number: int) -> float:
     drivers = [log.start(query=f"one{name}of{number}") for name in range(number)]
     seconds = []
     for batch_id in range(ROUNDS):
-        begun = [(driver, run(log.database, partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, batch_id), known=None))) for driver in drivers]
+        begun = [
+            (
+                driver,
+                run(
+                    log.database,
+                    partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, batch_id), known=None),
+                ),
+            )
+            for driver in drivers
+        ]
         closed = _closed(batch_id, 1)
         began = time.perf_counter()
         for driver, batch in begun:
@@ -176,8 +247,11 @@ def _outputs(log: Log, number: int) -> float:
 
 
 def _closed(batch_id: int, number: int) -> tuple[pa.Table, pa.Table]:
-    """(what a batch has met, what it has written) of as many windows, in the order in which Spark gives groups: none."""
-    starts = (to_micros(START + timedelta(days=batch_id)) or 0) + 1000 * np.random.default_rng(number).permutation(number)
+    """(what a batch has met, what it has written) of as many windows, in the order in which Spark gives groups:
+    none."""
+    starts = (to_micros(START + timedelta(days=batch_id)) or 0) + 1000 * np.random.default_rng(number).permutation(
+        number
+    )
     ends, ones, none = starts + 30_000_000, np.ones_like(starts), pa.nulls(number)
     met = pa.table([starts, ends, ones, 0 * ones, 0 * ones, none, none], batches.COUNTED.names)
     return met.cast(batches.COUNTED), pa.table([starts, ends, ones], batches.WRITTEN.names).cast(batches.WRITTEN)

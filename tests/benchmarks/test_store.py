@@ -1,4 +1,5 @@
-"""What a store costs: receive and the whole pipeline on a real server of S3, beside Spark's own append to it and beside a local disk."""
+"""What a store costs: receive and the whole pipeline on a real server of S3, beside Spark's own append to it and beside
+a local disk."""
 
 from __future__ import annotations
 
@@ -36,16 +37,33 @@ def test_store(new_platform: Callable[..., Platform], tmp_path: Path) -> None:
     rates, small = found["receive"]["records_per_second"], found["small"]
     ratio, requests = rates["exactly_once"] / rates["append"], small["exactly_once"]["requests"]
 
-    shown = Table("way", "records/s", title=f"receive on a store: {ratio:.2f} of append, at least {OF_APPEND}: {_said(ratio >= OF_APPEND)}")
+    shown = Table(
+        "way",
+        "records/s",
+        title=f"receive on a store: {ratio:.2f} of append, at least {OF_APPEND}: {_said(ratio >= OF_APPEND)}",
+    )
     for name, rate in rates.items():
         shown.add_row(name, f"{rate:,}")
     Console(width=110).print(shown)
-    few = Table("a batch of ten", "requests", "seconds", "with 20 ms more for each", title=f"at most {REQUESTS}: {_said(requests <= REQUESTS)}")
+    few = Table(
+        "a batch of ten",
+        "requests",
+        "seconds",
+        "with 20 ms more for each",
+        title=f"at most {REQUESTS}: {_said(requests <= REQUESTS)}",
+    )
     for name, each in small.items():
-        few.add_row(name, f"{each['requests']} {each['by_method']}", f"{each['seconds']:.2f}", f"{each['seconds_with_delay']:.2f}")
+        few.add_row(
+            name,
+            f"{each['requests']} {each['by_method']}",
+            f"{each['seconds']:.2f}",
+            f"{each['seconds_with_delay']:.2f}",
+        )
     Console(width=150).print(few)
     Console(width=110).print(f"whole pipeline: {found['whole']['ratio']} of the bare job")
-    measure.keep("store", exactly_once_of_append=round(ratio, 3), requests_of_small_batch=requests, lines=RECORDS, **found)
+    measure.keep(
+        "store", exactly_once_of_append=round(ratio, 3), requests_of_small_batch=requests, lines=RECORDS, **found
+    )
 
 
 def _said(met: bool) -> str:

@@ -25,9 +25,17 @@ TARGET = 0.85
 
 @pytest.mark.parametrize(("lines", "rounds"), [(1_000_000, 7), (8_000_000, 3)])
 def test_whole(
-    lines: int, rounds: int, new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, server: Server, spark: SparkSession
+    lines: int,
+    rounds: int,
+    new_platform: Callable[..., Platform],
+    monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    spark: SparkSession,
 ) -> None:
-    """Rounds of so many lines in batches of half a million; the first is left out. Both have written the same windows at the end."""
+    """Rounds of so many lines in batches of half a million; the first is left out.
+
+    Both have written the same windows at the end.
+    """
     platform, batches = new_platform("tests/benchmarks/whole.py"), lines // A_BATCH
     platform.give(monkeypatch, ONLYONCE_OUTPUTS_AT_ONCE="4")  # the default; tests have one by one
     (platform.home / "input").mkdir()
@@ -66,7 +74,12 @@ def _ratio(taken: dict[str, list[float]]) -> float:
 
 def _show(lines: int, clock: dict[str, list[float]], cpu: dict[str, list[float]], ratio: float) -> None:
     said = "met" if ratio >= TARGET else "MISSED"
-    shown = Table("way", "seconds each round", "processor seconds", title=f"whole pipeline, {lines:,} lines: {ratio:.2f} of the bare job's speed, at least {TARGET}: {said}")
+    shown = Table(
+        "way",
+        "seconds each round",
+        "processor seconds",
+        title=f"whole pipeline, {lines:,} lines: {ratio:.2f} of the bare job's speed, at least {TARGET}: {said}",
+    )
     for name, each in clock.items():
         shown.add_row(name, ", ".join(f"{s:.1f}" for s in each), ", ".join(f"{s:.1f}" for s in cpu[name]))
     Console(width=130).print(shown)

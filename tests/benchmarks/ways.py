@@ -99,7 +99,11 @@ class Ours:
     def __init__(self, spark: SparkSession, name: str, **options: Any) -> None:
         self.spark, self.query = spark, f"{name}/receive/1"
         self.inbox = settings.inbox(name)
-        given: dict[str, Any] = {"schema": SCHEMA, "record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options
+        given: dict[str, Any] = {
+            "schema": SCHEMA,
+            "record_id": ("id",),
+            "source": Files(max_files_a_batch=FILES_A_BATCH),
+        } | options
         self.pipeline = Pipeline(
             name=name, event_time="at",
             max_ahead=timedelta(days=36500),
@@ -141,7 +145,11 @@ def append(spark: SparkSession, home: Path, query: str = "append") -> Bare:
 
 
 def quick(spark: SparkSession, home: Path) -> Bare:
-    """A bare append made as quick as ours: tasks read lines by Arrow and write the files, the driver names them in one commit by delta-rs. The limit of this design."""
+    """A bare append made as quick as ours: tasks read lines by Arrow and write the files, the driver names them in one
+    commit by delta-rs.
+
+    The limit of this design.
+    """
     from deltalake import DeltaTable
 
     schema = pa.schema([(name, KINDS[kind]) for name, kind in (column.split() for column in SCHEMA.split(", "))])
@@ -166,11 +174,15 @@ def _by_arrow(target: Path, schema: Any) -> Callable[[Path], Iterator[Any]]:
     def work(file: Path) -> Iterator[Any]:
         from pyarrow import json, parquet
 
-        rows = json.read_json(file, parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"))
+        rows = json.read_json(
+            file, parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        )
         # In a folder as an attempt of ours has: what is known of a file's partition is told by its path.
         name = target / "quick" / f"{uuid4().hex}.parquet"
         name.parent.mkdir(exist_ok=True)
-        parquet.write_table(rows, name, compression="zstd", row_group_size=1 << 17, use_dictionary=["kind"], store_schema=False)
+        parquet.write_table(
+            rows, name, compression="zstd", row_group_size=1 << 17, use_dictionary=["kind"], store_schema=False
+        )
         yield pa.RecordBatch.from_pydict({"path": [str(name)]})
 
     return work

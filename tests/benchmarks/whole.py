@@ -1,4 +1,5 @@
-"""A whole pipeline, receive and two windowed outputs to Delta and PostgreSQL; and the same Spark job without guarantees."""
+"""A whole pipeline, receive and two windowed outputs to Delta and PostgreSQL; and the same Spark job without
+guarantees."""
 
 from __future__ import annotations
 
@@ -62,7 +63,10 @@ class Bare:
     def drain(self) -> None:
         """All that is there, through all three queries: the two outputs beside each other, as ours are."""
         self.received.drain()
-        queries = [self._output("per_kind", per_kind, self._to_delta), self._output("per_user", per_user, self._to_postgres)]
+        queries = [
+            self._output("per_kind", per_kind, self._to_delta),
+            self._output("per_user", per_user, self._to_postgres),
+        ]
         for query in queries:
             query.awaitTermination()
 

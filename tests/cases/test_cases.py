@@ -68,7 +68,9 @@ def test_case_gives_the_right_result(folder: Path, case: dict[str, Any]) -> None
                 del record[pipeline.event_time]
                 kept.append(record)
 
-    assert sorted(kept, key=lambda record: str(record["id"])) == sorted(case["kept"], key=lambda record: str(record["id"]))
+    assert sorted(kept, key=lambda record: str(record["id"])) == sorted(
+        case["kept"], key=lambda record: str(record["id"])
+    )
     assert sorted(invalid) == sorted(case["invalid"])
     assert sorted(str(Path(one).relative_to(folder / "input")) for one in below.skipped) == case.get("skipped", [])
 
@@ -79,14 +81,21 @@ def rows(pipeline: Pipeline, file: InputFile) -> Iterator[tuple[dict[str, Any] |
         for part in typed_files._parts(file, pipeline):
             for batch in typed_files._reader(pipeline)(part):
                 for row in batch.to_pylist():
-                    yield None if row["oo_refused"] else {name: plain(row[name]) for name in pipeline.columns()}, str(row["oo_line"])
+                    yield (
+                        None if row["oo_refused"] else {name: plain(row[name]) for name in pipeline.columns()},
+                        str(row["oo_line"]),
+                    )
         return
     read = reader(pipeline)
     content, begin = Path(file.path).read_bytes(), 0
     for end in np.concatenate([*record_ends.of_content(io.BytesIO(content), file.quoted_within)]).tolist():
         line = content[begin:end].removesuffix(b"\n").decode()
         values, begin = read(line).values, end
-        record = None if values is None else {name: plain(value) for name, value in zip(pipeline.columns(), values, strict=True)}
+        record = (
+            None
+            if values is None
+            else {name: plain(value) for name, value in zip(pipeline.columns(), values, strict=True)}
+        )
         assert fast(pipeline, line) in (None, record)
         yield record, line
 
@@ -105,7 +114,11 @@ def fast(pipeline: Pipeline, line: str) -> dict[str, Any] | None:
     if pipeline.source.format != "json" or not {*kinds.values()} <= {*plain_json.EXACT}:
         return None
     found, columns = plain_lines.read(pa.array([line]), {named[name]: kind for name, kind in kinds.items()})
-    return {name: plain(column[0].as_py()) for name, column in zip(kinds, columns, strict=True)} if found[0].as_py() else None
+    return (
+        {name: plain(column[0].as_py()) for name, column in zip(kinds, columns, strict=True)}
+        if found[0].as_py()
+        else None
+    )
 
 
 def plain(value: Any) -> Any:

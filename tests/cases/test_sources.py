@@ -1,4 +1,7 @@
-"""Cases of sources that are no folder of complete files: a table, a log that grows, changes of a database. Inputs and right results are data (README.md)."""
+"""Cases of sources that are no folder of complete files: a table, a log that grows, changes of a database.
+
+Inputs and right results are data (README.md).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ def of_table(folder: Path, case: dict[str, Any], tmp_path: Path) -> tuple[Record
     """Read a Delta table by its log."""
     pipeline = replace(SHOP, source=DeltaSource(path=str(folder / "input")), schema=case["schema"], aliases={})
     rows = tables.rows(pipeline, tables.take(pipeline)[0])
-    kept = [{name: plain(row[name]) for name in pipeline.columns() if name != "at"} for row in rows if not row["oo_refused"]]
+    kept = [
+        {name: plain(row[name]) for name in pipeline.columns() if name != "at"} for row in rows if not row["oo_refused"]
+    ]
     return kept, [str(row["oo_line"]) for row in rows if row["oo_refused"]]
 
 
@@ -61,12 +66,25 @@ def of_changes(folder: Path, case: dict[str, Any], tmp_path: Path) -> tuple[Reco
     return kept, invalid
 
 
-def _read(case: dict[str, Any], lines: list[str], layout: Any, shown: Callable[[str], str]) -> tuple[Records, list[str]]:
-    pipeline = replace(SHOP, source=Files(format=layout), schema=case["schema"], aliases={}, record_id=(), event_time=case["schema"].split()[-2])
+def _read(
+    case: dict[str, Any], lines: list[str], layout: Any, shown: Callable[[str], str]
+) -> tuple[Records, list[str]]:
+    pipeline = replace(
+        SHOP,
+        source=Files(format=layout),
+        schema=case["schema"],
+        aliases={},
+        record_id=(),
+        event_time=case["schema"].split()[-2],
+    )
     read = reader(pipeline)
     found = [(line, read(line).values) for line in lines]
     names = pipeline.columns()
-    kept = [{name: plain(value) for name, value in zip(names, values, strict=True) if name != "at"} for _, values in found if values is not None]
+    kept = [
+        {name: plain(value) for name, value in zip(names, values, strict=True) if name != "at"}
+        for _, values in found
+        if values is not None
+    ]
     return kept, [shown(line) for line, values in found if values is None]
 
 

@@ -1,7 +1,8 @@
 """Machines that share no disk: each process runs in a mount namespace of its own.
 
-What is on the disk is an image, which nobody can write to: the system, Python, Spark and this checkout. A machine's temporary, home and state folders are
-its own, in memory, and gone with it. What several of them must see, they see over TCP: PostgreSQL and S3. Needs root on Linux.
+What is on the disk is an image, which nobody can write to: the system, Python, Spark and this checkout. A machine's
+temporary, home and state folders are its own, in memory, and gone with it. What several of them must see, they see over
+TCP: PostgreSQL and S3. Needs root on Linux.
 """
 
 from __future__ import annotations
@@ -37,21 +38,35 @@ exec "$@"
 
 def needed() -> None:
     """Skip where no machine can be made."""
-    can = shutil.which("unshare") and subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
+    can = (
+        shutil.which("unshare")
+        and subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
+    )
     if not can:
         pytest.skip("a mount namespace of its own needs root on Linux")
 
 
 def command(*arguments: str, shown: Path | None = None) -> tuple[list[str], dict[str, str]]:
-    """What starts a command on a machine of its own, and the variables that belong to it. `shown`: a folder of the test that the machine sees too."""
+    """What starts a command on a machine of its own, and the variables that belong to it.
+
+    `shown`: a folder of the test that the machine sees too.
+    """
     boot = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", BOOT, "machine", *arguments]
-    return boot, {"HOME": HOME, "OWN": " ".join(OWN), "SHOWN": str(shown or ""), "TMPDIR": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
+    return boot, {
+        "HOME": HOME,
+        "OWN": " ".join(OWN),
+        "SHOWN": str(shown or ""),
+        "TMPDIR": "/tmp",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 @dataclass
 class Machines:
-    """A master, workers and drivers, each on a machine of its own. `folder`: where the test reads what they have printed; `store`: the variables that lead
-    to the store, as a machine's role would."""
+    """A master, workers and drivers, each on a machine of its own.
+
+    `folder`: where the test reads what they have printed; `store`: the variables that lead to the store, as a machine's
+    role would."""
 
     folder: Path
     store: Mapping[str, str]
@@ -72,12 +87,19 @@ class Machines:
         given = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **self.store}
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
-                boot, env=ours | given | own | environment, stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+                boot,
+                env=ours | given | own | environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
             )
         self.started.append(process)
         return process
 
-    def service(self, name: str, *arguments: str, ui: int, shown: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+    def service(
+        self, name: str, *arguments: str, ui: int, shown: Path | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
         """A service of Spark; healthy when this returns."""
         spark_class = str(Path(sys.executable).with_name("spark-class"))
         process = self.start(name, spark_class, *arguments, shown=shown, **environment)
@@ -97,14 +119,29 @@ class Machines:
         return self.service(name, "org.apache.spark.deploy.worker.Worker", *arguments, ui=ui, shown=shown, **given)
 
     def driver(
-        self, platform: Platform, *arguments: str, name: str = "driver", shown: Path | None = None, conf: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None, application: str = "onlyonce.run.stream",
+        self,
+        platform: Platform,
+        *arguments: str,
+        name: str = "driver",
+        shown: Path | None = None,
+        conf: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        application: str = "onlyonce.run.stream",
     ) -> subprocess.Popen[str]:
         """A run, or another application, on a machine that has an empty disk."""
-        given = {**platform.environment, "ONLYONCE_HOME": f"{HOME}/home", "ONLYONCE_DRIVER_MEMORY": "1g", "SPARK_EXECUTOR_MEMORY": "512m"}
-        given["ONLYONCE_SHUFFLE_PARTITIONS"] = "2"  # of a state, as docker-compose.yml says it too; Spark would make 200
+        given = {
+            **platform.environment,
+            "ONLYONCE_HOME": f"{HOME}/home",
+            "ONLYONCE_DRIVER_MEMORY": "1g",
+            "SPARK_EXECUTOR_MEMORY": "512m",
+        }
+        given["ONLYONCE_SHUFFLE_PARTITIONS"] = (
+            "2"  # of a state, as docker-compose.yml says it too; Spark would make 200
+        )
         told = f"code=$?; cat {HOME}/home/logs/errors/*; exit $code"
-        prepared = f'mkdir {HOME}/conf; printf %s "$SPARK_SETTINGS" > {HOME}/conf/spark-defaults.conf; "$@" || {{ {told}; }}'
+        prepared = (
+            f'mkdir {HOME}/conf; printf %s "$SPARK_SETTINGS" > {HOME}/conf/spark-defaults.conf; "$@" || {{ {told}; }}'
+        )
         settings = "".join(f"{key} {value}\n" for key, value in (BOTH | dict(conf or {})).items())
         given |= {"SPARK_SETTINGS": settings, "SPARK_CONF_DIR": f"{HOME}/conf"}
         run = [sys.executable, "-m", application, *arguments, "--master", self.master]
@@ -168,5 +205,3 @@ def machines(folder: Path, store: Mapping[str, str], workers: int = 2) -> Iterat
         yield made
     finally:
         made.stop()
-
-

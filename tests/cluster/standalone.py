@@ -73,13 +73,18 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
-    """Run a master and healthy workers. Inside, drivers too find the settings and the secret that docker-compose.yml mounts."""
+    """Run a master and healthy workers.
+
+    Inside, drivers too find the settings and the secret that docker-compose.yml mounts.
+    """
     made = Cluster(folder)
     (folder / "spark-defaults.conf").write_text(composed.filled(composed.load()["configs"]["spark"]["content"]))
     with environment.within({"SPARK_CONF_DIR": str(folder)}):
         try:
             made.start(
-                "spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false"
+                "spark-master",
+                made.ui,
+                SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false",
             )
             for _ in range(workers):
                 made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")

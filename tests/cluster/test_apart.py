@@ -1,4 +1,7 @@
-"""A Spark cluster whose machines share no disk: what is in S3 and in PostgreSQL is all they have in common. The results are the batch computation's, also where a machine is lost."""
+"""A Spark cluster whose machines share no disk: what is in S3 and in PostgreSQL is all they have in common.
+
+The results are the batch computation's, also where a machine is lost.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def check(platform: Platform, files: list[list[dict[str, object]]]) -> None:
     records = shop_oracle.distinct(files)
     events = opening.table(settings.data_location("shop") / "events").to_pandas()
     assert multiset(events[events.oo_kind == "kept"], "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
-    each, per_shop = (opening.table(settings.table_location(f"shop/{name}")).to_pandas() for name in ("each", "per_shop"))
+    each, per_shop = (
+        opening.table(settings.table_location(f"shop/{name}")).to_pandas() for name in ("each", "per_shop")
+    )
     assert multiset(each, "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
     wanted, found = (
         rows.assign(weight=rows.weight.round(6), window_start=pd.to_datetime(rows.window_start, utc=True))
@@ -95,10 +100,18 @@ def test_a_run_on_machines_that_share_nothing_is_a_run_like_any_other(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "records"), [("user_counts", 2000), ("flights", 3000)])
 def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
-    platform: Platform, apart: Machines, store: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, records: int
+    platform: Platform,
+    apart: Machines,
+    store: S3,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    records: int,
 ) -> None:
-    """With re-deliveries, Delta in the store, PostgreSQL, and sharded files that the executors write into the store: their manifests name each row once. A backfill,
-    by a driver on another machine, folds in what was late."""
+    """With re-deliveries, Delta in the store, PostgreSQL, and sharded files that the executors write into the store:
+    their manifests name each row once.
+
+    A backfill, by a driver on another machine, folds in what was late."""
     placed(platform, store, monkeypatch, "apart_reference.py")
     deliver.feed(name, tmp_path / "in", duplicates=0.1, records=records, files=6)
     files = sorted((tmp_path / "in").glob("*.jsonl"))
@@ -109,11 +122,17 @@ def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
     reference.compare(platform, name, [files[:3], files[3:]])
     if name == "flights":
         finalize.main(["flights"])
-        rows = [json.loads(line) for line in sharded(location(platform.environment["STORE"]) / "files" / "carrier_files")]
+        rows = [
+            json.loads(line) for line in sharded(location(platform.environment["STORE"]) / "files" / "carrier_files")
+        ]
         wanted = platform.table("flights/per_carrier")
-        assert Counter((row["carrier"], row["flights"], row["delay_minutes"]) for row in rows) == multiset(wanted, "carrier", "flights", "delay_minutes")
+        assert Counter((row["carrier"], row["flights"], row["delay_minutes"]) for row in rows) == multiset(
+            wanted, "carrier", "flights", "delay_minutes"
+        )
     assert platform.sql("SELECT sum(late) AS late FROM onlyonce.late")["late"][0] > 0
-    backfill = apart.driver(platform, name, "--from", FIRST, "--to", LAST, name="backfill", application="onlyonce.outputs.backfill")
+    backfill = apart.driver(
+        platform, name, "--from", FIRST, "--to", LAST, name="backfill", application="onlyonce.outputs.backfill"
+    )
     apart.ends_well(backfill, "backfill")
     reference.results_are_of(platform, name, oracle.distinct(files, reference.OF[name][0]))
 
@@ -121,7 +140,11 @@ def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
 def sharded(at: Location) -> list[bytes]:
     """The lines of the files that manifests name."""
     place = stores.of(at)
-    manifests = [json.loads(place.read(entry.at)) for entry in place.entries(at / "_manifests") if entry.at.name.endswith(".json")]
+    manifests = [
+        json.loads(place.read(entry.at))
+        for entry in place.entries(at / "_manifests")
+        if entry.at.name.endswith(".json")
+    ]
     assert manifests
     return [line for one in manifests for file in one["files"] for line in place.read(at / file["object"]).splitlines()]
 
@@ -144,7 +167,10 @@ def until_struck(platform: Platform, point: str, driver_ended: Callable[[], obje
 def test_blocks_that_were_on_a_lost_machine_are_made_again(
     platform: Platform, store: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One machine has read the lines of a batch, and holds what was exchanged. It is lost before any of it is judged; another one reads them again."""
+    """One machine has read the lines of a batch, and holds what was exchanged.
+
+    It is lost before any of it is judged; another one reads them again.
+    """
     placed(platform, store, monkeypatch)
     put_all(platform, FILES)
     point = "receive-unit-before-claim"
@@ -185,8 +211,10 @@ def test_a_machine_that_is_lost_after_its_commit_does_not_show(
 def test_a_driver_is_lost_and_one_that_was_taken_for_lost_wakes(
     platform: Platform, store: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each driver starts on a machine with an empty disk. The first is killed once its rows are committed; the second stands still before a commit; the third
-    does all of it. Woken, the second commits nothing."""
+    """Each driver starts on a machine with an empty disk.
+
+    The first is killed once its rows are committed; the second stands still before a commit; the third does all of it.
+    Woken, the second commits nothing."""
     placed(platform, store, monkeypatch)
     put_all(platform, FILES)
     with machines(tmp_path / "machines", store.environment, workers=0) as cluster:
@@ -205,5 +233,7 @@ def test_a_driver_is_lost_and_one_that_was_taken_for_lost_wakes(
 
         cluster.wake(zombie)
         assert zombie.wait(PATIENCE) != 0
-        assert "Superseded" in cluster.told("zombie") or "newer driver" in cluster.told("zombie"), cluster.told("zombie")[-3000:]
+        assert "Superseded" in cluster.told("zombie") or "newer driver" in cluster.told("zombie"), cluster.told(
+            "zombie"
+        )[-3000:]
     check(platform, FILES)

@@ -1,6 +1,7 @@
 """What befalls executors on a standalone Spark cluster: a machine is lost, one is frozen and wakes, one is slow.
 
-Fail-points are set in the environment of one worker alone, so its executor is the one that is struck, wherever the driver is.
+Fail-points are set in the environment of one worker alone, so its executor is the one that is struck, wherever the
+driver is.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def executor_of(python: psutil.Process) -> psutil.Process:
 def test_a_machine_that_is_lost_does_not_show(
     new_platform: Callable[..., Platform], tmp_path: Path, point: str
 ) -> None:
-    """Worker, executor and its Python are killed at once, before or after a unit's commit: the other machine does it over."""
+    """Worker, executor and its Python are killed at once, before or after a unit's commit: the other machine does it
+    over."""
     platform = new_platform(HALVED)
     put_all(platform, FILES)
     with cluster(tmp_path, workers=0) as spark:
@@ -116,7 +118,8 @@ def test_a_machine_that_is_lost_does_not_show(
 def test_a_machine_that_is_frozen_and_wakes_after_the_retry_does_not_show(
     new_platform: Callable[..., Platform], tmp_path: Path
 ) -> None:
-    """It is stopped before its claim; Spark gives it up and another does its task; woken, it is told that the unit is there."""
+    """It is stopped before its claim; Spark gives it up and another does its task; woken, it is told that the unit is
+    there."""
     platform = new_platform(HALVED)
     put_all(platform, FILES)
     point, told = "postgres-unit-before-claim", "postgres-unit-after-claim"

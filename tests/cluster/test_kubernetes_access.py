@@ -1,4 +1,7 @@
-"""What Spark asks of Kubernetes is what docker/kubernetes/access.yaml permits. A small HTTP server stands in the API's place and writes down each request."""
+"""What Spark asks of Kubernetes is what docker/kubernetes/access.yaml permits.
+
+A small HTTP server stands in the API's place and writes down each request.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ context.stop()
 
 
 class Api(ThreadingHTTPServer):
-    """Agrees to each request, and has nothing. `asked`: the requests so far; `made_pod` is set once a pod was among them."""
+    """Agrees to each request, and has nothing.
+
+    `asked`: the requests so far; `made_pod` is set once a pod was among them.
+    """
 
     daemon_threads = True
 
@@ -68,12 +74,19 @@ class _Handler(BaseHTTPRequestHandler):
             "DELETE": ["delete"] if name else ["deletecollection"],
         }[self.command]  # fmt: skip
         self.server.asked |= {(group, resource, verb) for verb in verbs}
-        found: dict[str, Any] = json.loads(body) if body and self.command != "DELETE" else {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
+        found: dict[str, Any] = (
+            json.loads(body)
+            if body and self.command != "DELETE"
+            else {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
+        )
         if self.command == "POST":
             found["metadata"].update(uid="1", resourceVersion="1")
         if (resource, self.command) == ("pods", "POST"):
             self.server.made_pod.set()
-        self._send(201 if self.command == "POST" else 404 if self.command == "GET" and name else 200, b"" if watches else json.dumps(found).encode())
+        self._send(
+            201 if self.command == "POST" else 404 if self.command == "GET" and name else 200,
+            b"" if watches else json.dumps(found).encode(),
+        )
 
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -124,7 +137,10 @@ def submit(api: Api, mode: str, application: str, *conf: str) -> None:
 
 
 def test_spark_submit_asks_for_what_its_role_permits(api: Api) -> None:
-    """In cluster mode. What it makes is among it: a driver's pod, its service, its configuration and a network policy."""
+    """In cluster mode.
+
+    What it makes is among it: a driver's pod, its service, its configuration and a network policy.
+    """
     submit(api, "cluster", "local:///none.py", "spark.kubernetes.submission.waitAppCompletion=false")
 
     assert {(group, resource) for group, resource, _ in api.asked} == {
@@ -145,7 +161,14 @@ def test_a_driver_asks_for_what_its_role_permits(api: Api, tmp_path: Path) -> No
         pipe.write_text("")
 
     threading.Thread(target=end, daemon=True).start()
-    submit(api, "client", str(application), "spark.driver.host=127.0.0.1", "spark.ui.enabled=false", "spark.executor.instances=1")
+    submit(
+        api,
+        "client",
+        str(application),
+        "spark.driver.host=127.0.0.1",
+        "spark.ui.enabled=false",
+        "spark.executor.instances=1",
+    )
 
     assert ("", "pods", "create") in api.asked
     assert api.asked - permitted("onlyonce-driver") == set()

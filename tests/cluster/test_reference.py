@@ -1,5 +1,5 @@
-"""The real set-up as plain processes: both pipelines that ship, from a Kafka by TLS that asks for a password, on a master and two
-workers, with PostgreSQL over TCP by passwords."""
+"""The real set-up as plain processes: both pipelines that ship, from a Kafka by TLS that asks for a password, on a
+master and two workers, with PostgreSQL over TCP by passwords."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ def test_both_pipelines_run_on_the_real_set_up(
     new_platform: Callable[..., Platform], guarded: Broker, spark_cluster: Cluster, stranger: Path,
     monkeypatch: pytest.MonkeyPatch, name: str, records: int, offsets: int, wrong: str,
 ) -> None:  # fmt: skip
-    """With re-deliveries: every output is the batch over the rows in time. Without the password, or from a broker that nobody
-    has vouched for, nothing is read, nor is any password told."""
+    """With re-deliveries: every output is the batch over the rows in time.
+
+    Without the password, or from a broker that nobody has vouched for, nothing is read, nor is any password told."""
     platform = new_platform("tests/support/topic_pipelines.py")
     platform.give(
         monkeypatch, TOPICS=uuid4().hex[:8], TOPIC_SERVERS=guarded.guarded, TOPIC_OFFSETS=str(offsets),

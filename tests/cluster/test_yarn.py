@@ -1,4 +1,5 @@
-"""Hadoop's own YARN, with the driver in the cluster: what the DAG of a pipeline starts there, by Airflow's Spark provider, is a run like any other."""
+"""Hadoop's own YARN, with the driver in the cluster: what the DAG of a pipeline starts there, by Airflow's Spark
+provider, is a run like any other."""
 
 from __future__ import annotations
 
@@ -88,8 +89,10 @@ class Team:
 
 @pytest.fixture
 def team(platform: Platform, store: S3, hadoop: Yarn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Team:
-    """Its Spark connection names the cluster. Python comes in an archive: in the place of a packed environment, which would be a gigabyte, one that leads to
-    the environment of this machine."""
+    """Its Spark connection names the cluster.
+
+    Python comes in an archive: in the place of a packed environment, which would be a gigabyte, one that leads to the
+    environment of this machine."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (tmp_path / "bin" / "python").chmod(0o755)
@@ -123,24 +126,43 @@ def fed(team: Team, name: str, records: int, folder: Path) -> list[Path]:
 def test_a_run_with_its_driver_in_the_cluster_is_a_run_like_any_other(
     team: Team, hadoop: Yarn, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The results are the batch computation's. Neither the task's log nor YARN's has a secret, nor what Spark's pages show, which is its event log."""
+    """The results are the batch computation's.
+
+    Neither the task's log nor YARN's has a secret, nor what Spark's pages show, which is its event log.
+    """
     files = fed(team, "user_counts", 1000, tmp_path / "in")
     (tmp_path / "pages").mkdir()
-    team.drain("user_counts", {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": (tmp_path / "pages").as_uri()})
+    team.drain(
+        "user_counts",
+        {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (tmp_path / "pages").as_uri(),
+        },
+    )
     reference.compare(team.platform, "user_counts", [files[:3], files[3:]])
 
     pages = "".join(path.read_text() for path in (tmp_path / "pages").rglob("events*") if path.is_file())
     printed = {"task": "".join(capfd.readouterr()), "containers": hadoop.logs(), "pages": pages}
-    assert ("AWS_SECRET_ACCESS_KEY" in pages, "SparkContext" in printed["containers"], "--master yarn" in printed["task"]) == (True, True, True)
+    assert (
+        "AWS_SECRET_ACCESS_KEY" in pages,
+        "SparkContext" in printed["containers"],
+        "--master yarn" in printed["task"],
+    ) == (True, True, True)
     password = make_url(team.platform.environment["ONLYONCE_DATABASE_URL"]).password or ""
-    assert not [(where, secret) for where, text in printed.items() for secret in (password, s3.SECRET) if secret in text]
+    assert not [
+        (where, secret) for where, text in printed.items() for secret in (password, s3.SECRET) if secret in text
+    ]
 
 
 @pytest.mark.fault
 def test_an_application_master_that_is_killed_does_not_show(
     team: Team, hadoop: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once its rows are committed. YARN begins no driver of its own: the task is tried again, and its driver goes on from there."""
+    """Once its rows are committed.
+
+    YARN begins no driver of its own: the task is tried again, and its driver goes on from there.
+    """
     monkeypatch.setattr("onlyonce.airflow.operators.cluster_driver.SILENT_SECONDS", 10.0)
     files = fed(team, "user_counts", 1000, tmp_path / "in")
     folder, point = team.platform.home / "failpoints", "receive-after-delta"

@@ -1,4 +1,6 @@
-"""Hadoop's own mini cluster: YARN with two node managers and HDFS, in one JVM. Its containers are processes of this machine, each in a folder of its own.
+"""Hadoop's own mini cluster: YARN with two node managers and HDFS, in one JVM.
+
+Its containers are processes of this machine, each in a folder of its own.
 
 Python speaks to that JVM by py4j, as PySpark does; it ends with this process.
 """
@@ -46,11 +48,17 @@ class Yarn:
 
     def masters(self) -> list[psutil.Process]:
         """The JVMs of the drivers that live: each is an application master."""
-        return [one for one in psutil.process_iter() if _runs(one, "org.apache.spark.deploy.yarn.ApplicationMaster") and str(self.folder) in _cwd(one)]
+        return [
+            one
+            for one in psutil.process_iter()
+            if _runs(one, "org.apache.spark.deploy.yarn.ApplicationMaster") and str(self.folder) in _cwd(one)
+        ]
 
     def logs(self) -> str:
         """All that containers have printed, and what YARN keeps beside it."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("onlyonce/*/*logDir*/*/*/*")))
+        return "".join(
+            path.read_text(errors="replace") for path in sorted(self.folder.glob("onlyonce/*/*logDir*/*/*/*"))
+        )
 
 
 def _runs(process: psutil.Process, name: str) -> bool:

@@ -104,7 +104,8 @@ def sources_are_there(image: Image) -> Iterator[str]:
 
 
 def secrets_stay_out(image: Image) -> Iterator[str]:
-    """The builder gets what is copied and nothing else: no file of secrets, no state, and no argument that holds one."""
+    """The builder gets what is copied and nothing else: no file of secrets, no state, and no argument that holds
+    one."""
     if image.ignore.splitlines()[1:2] != ["*"]:
         yield ".dockerignore does not begin by leaving out all"
     yield from (f"{path} would go to the builder" for path in SECRET_FILES if image.allowed(path))
@@ -120,7 +121,8 @@ def secrets_stay_out(image: Image) -> Iterator[str]:
 
 
 def runs_as_a_user(image: Image) -> Iterator[str]:
-    """The last stage makes the user that docker-compose.yml names, may write its own folders only, and ends as that user."""
+    """The last stage makes the user that docker-compose.yml names, may write its own folders only, and ends as that
+    user."""
     last = image.steps()[max(n for n, (word, _) in enumerate(image.steps()) if word == "FROM") :]
     users = [rest for word, rest in last if word == "USER"]
     runs = " ".join(rest for word, rest in last if word == "RUN")

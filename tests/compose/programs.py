@@ -1,6 +1,8 @@
-"""What the programs in the containers know: which variables they read, which commands they have, how the embedded ones are set.
+"""What the programs in the containers know: which variables they read, which commands they have, how the embedded ones
+are set.
 
-The sources are asked, not a list: ours, Airflow's description of its settings, Spark's classes, the embedded PostgreSQL's settings.
+The sources are asked, not a list: ours, Airflow's description of its settings, Spark's classes, the embedded
+PostgreSQL's settings.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def every_variable_is_read(compose: Compose) -> Iterator[str]:
 
 
 def every_command_is_there(compose: Compose) -> Iterator[str]:
-    """A command of our image is a module of ours, a command of Airflow that the embedded platform runs too, or a class of Spark."""
+    """A command of our image is a module of ours, a command of Airflow that the embedded platform runs too, or a class
+    of Spark."""
     for name, service in compose["services"].items():
         if not is_ours(service):
             continue
@@ -97,11 +100,14 @@ def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
             continue
         for key, value in airflow_environment.EVERYWHERE.items():
             if filled(here.get(f"AIRFLOW__{key}")) != value:
-                yield f"{name}: AIRFLOW__{key} is {here.get(f'AIRFLOW__{key}')}, where the embedded platform has {value}"
+                yield (
+                    f"{name}: AIRFLOW__{key} is {here.get(f'AIRFLOW__{key}')}, where the embedded platform has {value}"
+                )
 
 
 def connections_are_the_urls(compose: Compose) -> Iterator[str]:
-    """Airflow's connections say what the variables say, TLS included: tasks and the shell work with the same database and master."""
+    """Airflow's connections say what the variables say, TLS included: tasks and the shell work with the same database
+    and master."""
     for name, service in compose["services"].items():
         here = {key: filled(value) for key, value in environment(service).items()}
         if "AIRFLOW_CONN_ONLYONCE_DB" not in here:
@@ -140,14 +146,18 @@ def our_variables() -> frozenset[str]:
 
 @cache
 def airflow_settings() -> dict[str, set[str]]:
-    """Airflow's sections with their options, by its own description. Read, not imported: an import writes a configuration."""
+    """Airflow's sections with their options, by its own description.
+
+    Read, not imported: an import writes a configuration.
+    """
     text = (_package("airflow") / "config_templates" / "config.yml").read_text()
     return {section: set(found["options"]) for section, found in yaml.safe_load(text).items()}
 
 
 @cache
 def spark_words() -> frozenset[str]:
-    """The names like SPARK_WORKER_CORES in the classes of Spark's core and launcher, which run master, worker and driver."""
+    """The names like SPARK_WORKER_CORES in the classes of Spark's core and launcher, which run master, worker and
+    driver."""
     found: set[bytes] = set()
     for jar in (_package("pyspark") / "jars").glob("spark-*_2.13-*.jar"):
         if not jar.name.startswith(("spark-core", "spark-launcher")):

@@ -1,7 +1,7 @@
 """What must hold of docker-compose.yml. Each rule yields what is wrong; `RULES` has them by name.
 
-They stand for an engine, which the machines that test this may not have. What only an engine shows (that the images are there,
-that the services come up) they can't show.
+They stand for an engine, which the machines that test this may not have. What only an engine shows (that the images are
+there, that the services come up) they can't show.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def drivers_and_executors_share_the_data(compose: Compose) -> Iterator[str]:
 
 
 def ports_are_distinct_and_local(compose: Compose) -> Iterator[str]:
-    """A published port is open on the loopback address alone and taken once; of a service that is scaled there is none."""
+    """A published port is open on the loopback address alone and taken once; of a service that is scaled there is
+    none."""
     taken: dict[str, str] = {}
     for name, service in compose["services"].items():
         for parts in published(service):
@@ -141,7 +142,8 @@ WRITES_INTO_ITSELF = {"kafka"}
 
 
 def root_is_read_only(compose: Compose) -> Iterator[str]:
-    """A service writes to its volumes and to file systems that go with it, unless the engine itself puts a file with a secret into it."""
+    """A service writes to its volumes and to file systems that go with it, unless the engine itself puts a file with a
+    secret into it."""
     for name, service in compose["services"].items():
         if service.get("configs") or name in WRITES_INTO_ITSELF:
             if service.get("read_only"):
@@ -151,7 +153,8 @@ def root_is_read_only(compose: Compose) -> Iterator[str]:
 
 
 def wait_for_what_can_come(compose: Compose) -> Iterator[str]:
-    """Who depends on a service says how far it must be; it is there, in no circle, and can become what is waited for."""
+    """Who depends on a service says how far it must be; it is there, in no circle, and can become what is waited
+    for."""
     services = compose["services"]
     for name, service in services.items():
         wanted = service.get("depends_on") or {}
@@ -175,7 +178,8 @@ def wait_for_what_can_come(compose: Compose) -> Iterator[str]:
 
 
 def images_are_pinned(compose: Compose) -> Iterator[str]:
-    """An image from a registry has a version and a digest, and is made for both machines; ours is the one built here."""
+    """An image from a registry has a version and a digest, and is made for both machines; ours is the one built
+    here."""
     for name, service in compose["services"].items():
         image = str(service["image"])
         if is_ours(service):

@@ -1,4 +1,7 @@
-"""docker/kubernetes: what is there is valid by Kubernetes' own schemas, and the image can be what Spark asks of one. Nothing here was run on a cluster."""
+"""docker/kubernetes: what is there is valid by Kubernetes' own schemas, and the image can be what Spark asks of one.
+
+Nothing here was run on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ def test_each_manifest_is_valid_by_the_schema_of_its_kind(name: str) -> None:
 
 
 def test_what_a_manifest_names_is_there() -> None:
-    """Accounts and roles of the bindings, and the accounts of the DAG file; an executor asks Kubernetes for nothing, and has no URL of the database."""
+    """Accounts and roles of the bindings, and the accounts of the DAG file; an executor asks Kubernetes for nothing,
+    and has no URL of the database."""
     access = documents("access.yaml")
     made = {(one["kind"], one["metadata"]["name"]) for one in access}
     for binding in (one for one in access if one["kind"] == "RoleBinding"):
@@ -46,7 +50,9 @@ def test_what_a_manifest_names_is_there() -> None:
         assert ("ServiceAccount", account) in made
     assert "onlyonce-executor" not in bound
     [driver], [executor] = documents("driver.yaml"), documents("executor.yaml")
-    secrets = [{of["secretRef"]["name"] for of in pod["spec"]["containers"][0]["envFrom"]} for pod in (driver, executor)]
+    secrets = [
+        {of["secretRef"]["name"] for of in pod["spec"]["containers"][0]["envFrom"]} for pod in (driver, executor)
+    ]
     assert secrets == [{"onlyonce-database", "onlyonce-declared", "onlyonce-store"}, {"onlyonce-store"}]
     assert driver["spec"]["restartPolicy"] == "Never"
 
@@ -66,13 +72,22 @@ def entered(folder: Path, *words: str) -> list[str]:
     for name in ("java", "spark-submit"):
         (folder / "bin" / name).write_text(SAYS)
         (folder / "bin" / name).chmod(0o755)
-    given = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "JAVA_HOME": str(folder), "PYSPARK_PYTHON": sys.executable, **IN_A_POD}
-    return subprocess.run([FOLDER / "entrypoint.sh", *words], env=given, check=True, capture_output=True, text=True).stdout.splitlines()
+    given = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "JAVA_HOME": str(folder),
+        "PYSPARK_PYTHON": sys.executable,
+        **IN_A_POD,
+    }
+    return subprocess.run(
+        [FOLDER / "entrypoint.sh", *words], env=given, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
 
 
 def test_the_image_is_a_driver(tmp_path: Path) -> None:
     """In client mode, as one that is in the cluster already."""
-    told = entered(tmp_path, "driver", "--properties-file", "/opt/spark/conf/spark.properties", "local:///opt/stream.py", "a b")
+    told = entered(
+        tmp_path, "driver", "--properties-file", "/opt/spark/conf/spark.properties", "local:///opt/stream.py", "a b"
+    )
     assert told == [
         "spark-submit", "--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.7",
         "--properties-file", "/opt/spark/conf/spark.properties", "local:///opt/stream.py", "a b",

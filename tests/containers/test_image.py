@@ -28,7 +28,8 @@ def of_stage(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def copy(of: Image, source: str, target: Path) -> None:
-    """What the builder gets of a source: without what .dockerignore keeps out, and with what the checkout has in git."""
+    """What the builder gets of a source: without what .dockerignore keeps out, and with what the checkout has in
+    git."""
     tracked = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", source],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -40,7 +41,8 @@ def copy(of: Image, source: str, target: Path) -> None:
 
 
 def test_each_step_has_what_it_needs_and_the_result_runs(tmp_path: Path) -> None:
-    """With the files that are copied and no others the environment is made, and has the programs that the services start."""
+    """With the files that are copied and no others the environment is made, and has the programs that the services
+    start."""
     of, made = image.load(), tmp_path / "opt"
     made.mkdir()
     kept = ("PATH", "JAVA_HOME", "IVY_SETTINGS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -60,7 +62,10 @@ def test_each_step_has_what_it_needs_and_the_result_runs(tmp_path: Path) -> None
     for program in ("python", "onlyonce", "airflow", "spark-class", "spark-submit"):
         assert os.access(programs / program, os.X_OK), f"the image has no {program}"
     bare = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    where = "from onlyonce import settings; from onlyonce.database import statements; print(settings.__file__); print(statements.FOLDER)"
+    where = (
+        "from onlyonce import settings; from onlyonce.database import statements; print(settings.__file__); "
+        "print(statements.FOLDER)"
+    )
     for program, *arguments in (["onlyonce", "--help"], ["python", "-c", where]):
         told = subprocess.run(
             [str(programs / program), *arguments], cwd=tmp_path, env=bare, capture_output=True, text=True

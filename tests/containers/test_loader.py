@@ -1,6 +1,7 @@
 """docker-compose.yml as the engine sees it: loaded by compose-go, the loader of `docker compose` itself.
 
-What tests/compose checks of the file, with merges and variables put in by its own few lines, the engine understands the same.
+What tests/compose checks of the file, with merges and variables put in by its own few lines, the engine understands the
+same.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from onlyonce.testing.suite.of_log import OfLog
 
 @dataclass
 class Right(OfLog):
-    """A small table that does it right: claim, epoch, rows, commit; a unit that is there is compared. The suite passes it.
+    """A small table that does it right: claim, epoch, rows, commit; a unit that is there is compared.
+
+    The suite passes it.
 
     The broken ones change one step each. A unit's content is kept as text, to be compared.
     """
@@ -166,7 +168,8 @@ class ComparesNothing(Right):
 
 
 class NamesUnitsByTask(Right):
-    """The unit is the task that Spark happened to run, as in (batch id, partition id): another cut moves rows between them."""
+    """The unit is the task that Spark happened to run, as in (batch id, partition id): another cut moves rows between
+    them."""
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """As many units as there are pieces."""

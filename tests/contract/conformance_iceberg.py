@@ -1,4 +1,5 @@
-"""The Iceberg sink as the conformance suite sees it: the product's own unit and data files, without Spark, in a SQL catalog on the real PostgreSQL."""
+"""The Iceberg sink as the conformance suite sees it: the product's own unit and data files, without Spark, in a SQL
+catalog on the real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class IcebergAppend(OfLog):
         super().__post_init__()
         self._given = configured(self.log, Path(str(settings.home())))
         self._given.start()
-        schema = StructType([StructField(name, LongType() if name == "n" else StringType()) for name in ("id", "key", "n", self.text)])
+        schema = StructType(
+            [StructField(name, LongType() if name == "n" else StringType()) for name in ("id", "key", "n", self.text)]
+        )
         output = Output(name=self.output, transform="a:b", sink=Iceberg(table=self.place.where, catalog=CATALOG))
         with catalogs.opened(CATALOG) as found:
             wanted = columns.of(output, schema)
@@ -63,7 +66,11 @@ class IcebergAppend(OfLog):
         """As the driver does it: a task for each piece of rows, then one commit."""
         with catalogs.opened(CATALOG) as found:
             table = catalogs.table(found, self.place, self.output)
-            self.put(table, Batched(self.unit(batch), self.driver.lineage, self.driver.epoch, content_of(rows)), lambda there: self.files(there, rows, cut))
+            self.put(
+                table,
+                Batched(self.unit(batch), self.driver.lineage, self.driver.epoch, content_of(rows)),
+                lambda there: self.files(there, rows, cut),
+            )
 
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
         """One unit."""
@@ -92,7 +99,11 @@ class IcebergAppend(OfLog):
 
     def broken(self) -> dict[str, Callable[[], AbstractContextManager[object]]]:
         """Its name is another's; the store takes no new files, or has no room."""
-        return {"missing": self._away, "read-only": lambda: _refusing(errno.EROFS), "full": lambda: _refusing(errno.ENOSPC)}
+        return {
+            "missing": self._away,
+            "read-only": lambda: _refusing(errno.EROFS),
+            "full": lambda: _refusing(errno.ENOSPC),
+        }
 
     @contextmanager
     def _away(self) -> Iterator[None]:
@@ -136,7 +147,10 @@ class AsksSnapshotsOnly(IcebergExpiring):
 
 
 class LeavesItToPyiceberg(IcebergAppend):
-    """Wrong: looks whether the batch is there, then lets pyiceberg's transaction commit. That repeats after a conflict, and looks no more."""
+    """Wrong: looks whether the batch is there, then lets pyiceberg's transaction commit.
+
+    That repeats after a conflict, and looks no more.
+    """
 
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
         """One call less."""

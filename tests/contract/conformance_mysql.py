@@ -1,4 +1,5 @@
-"""The MySQL sink as the conformance suite sees it: its units are the product's own tasks, without Spark, on a real MariaDB."""
+"""The MySQL sink as the conformance suite sees it: its units are the product's own tasks, without Spark, on a real
+MariaDB."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from tests.support.mariadb import MariaDB
 
 VARIABLE = "TEST_MYSQL"
 STALE = 0.15
-"""InnoDB looks at its transactions anew only when nobody has read the list for 0.1 s: who asks more often reads the first answer for ever."""
+"""InnoDB looks at its transactions anew only when nobody has read the list for 0.1 s: who asks more often reads the
+first answer for ever."""
 
 
 class MySQLAppend(OfLog):
@@ -50,7 +52,9 @@ class MySQLAppend(OfLog):
         authorities.adopt(log.database, self.driver, VARIABLE)
         kinds = {"id": StringType(), "key": StringType(), "n": LongType(), self.text: StringType()}
         schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
-        MySQLTable(self.database, Output(name=self.output, transform="a:b", sink=self.sink()), self.sink(), "").prepare(schema)
+        MySQLTable(self.database, Output(name=self.output, transform="a:b", sink=self.sink()), self.sink(), "").prepare(
+            schema
+        )
 
     def sink(self) -> MySQL:
         """As it is declared."""
@@ -76,10 +80,19 @@ class MySQLAppend(OfLog):
     def work(self, batch: int) -> postgres_unit.Work:
         """What the driver tells a task."""
         return postgres_unit.Work(
-            self.driver.session(self.database), self.unit(batch), self.driver.epoch, "", "kept", self.write_mode, self.keys, ()
+            self.driver.session(self.database),
+            self.unit(batch),
+            self.driver.epoch,
+            "",
+            "kept",
+            self.write_mode,
+            self.keys,
+            (),
         )
 
-    def task(self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int, loaded: mysql_rows.Loaded) -> None:
+    def task(
+        self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int, loaded: mysql_rows.Loaded
+    ) -> None:
         """One unit."""
         run_unit(postgres_unit.write_unit(work, mysql_rows.putting(loaded)), brought, partition)
 
@@ -95,7 +108,9 @@ class MySQLAppend(OfLog):
         return {
             "missing": lambda: self._while("RENAME TABLE kept TO gone", "RENAME TABLE gone TO kept"),
             "read-only": lambda: self._while(trigger + raises.format(1290), "DROP TRIGGER no"),
-            "full": lambda: self._while(f"{trigger} IF NEW.n % 100 > 2 THEN {raises.format(1021)}; END IF", "DROP TRIGGER no"),
+            "full": lambda: self._while(
+                f"{trigger} IF NEW.n % 100 > 2 THEN {raises.format(1021)}; END IF", "DROP TRIGGER no"
+            ),
         }
 
     @contextmanager
@@ -118,7 +133,9 @@ class MySQLPlain(MySQLAppend):
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
-    def task(self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int, loaded: mysql_rows.Loaded) -> None:
+    def task(
+        self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int, loaded: mysql_rows.Loaded
+    ) -> None:
         """Epoch, rows and a note in one transaction; no claim."""
         rows = (batch.drop_columns([HASH, PARTITION]) for batch in brought)
         run_unit(postgres_plain.write_rows(work, mysql_rows.putting(loaded)), rows, partition)

@@ -1,4 +1,5 @@
-"""The sinks behind the outbox as the conformance suite sees them: rows staged by the product's own task, then delivered."""
+"""The sinks behind the outbox as the conformance suite sees them: rows staged by the product's own task, then
+delivered."""
 
 from __future__ import annotations
 

@@ -110,6 +110,10 @@ def run_process(
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     output, _ = started.communicate(timeout=120)
-    # A server with much to do hears a moment later that its client was killed, and the next deliverer would find the output held.
-    log.rows("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%/deliver' AND datname = current_database()")
+    # A server with much to do hears a moment later that its client was killed, and the next deliverer would find the
+    # output held.
+    log.rows(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE "
+        "'onlyonce/%/deliver' AND datname = current_database()"
+    )
     return started.returncode, output

@@ -1,7 +1,8 @@
-"""The pipeline `shop` without Spark: its log by the product's own functions, its Delta tables by deltalake, its checkpoints.
+"""The pipeline `shop` without Spark: its log by the product's own functions, its Delta tables by deltalake, its
+checkpoints.
 
-What Spark writes is stood in for by a few lines: the rows of `events`, one commit with its transaction for each batch, and
-the files `offsets/<n>` and `commits/<n>`.
+What Spark writes is stood in for by a few lines: the rows of `events`, one commit with its transaction for each batch,
+and the files `offsets/<n>` and `commits/<n>`.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Shop:
         closes: tuple[datetime, ...] = (),
         opens: tuple[datetime, ...] = (),
     ) -> str:
-        """The next batch of an output: it reads all of `events`, writes the windows that begin at `closes`, and meets records of those that begin at `opens`."""
+        """The next batch of an output: it reads all of `events`, writes the windows that begin at `closes`, and meets
+        records of those that begin at `opens`."""
         number, driver = self._number(query)
         offset = {"reservoirVersion": delta.latest(self.events) + 1, "index": -1}
         before, self.read[query] = self.read.get(query), offset

@@ -36,7 +36,14 @@ from tests.dags.conftest import PASSWORD, TaskInstance
 from tests.support import sorted_shop
 
 DAY = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
-NONE: dict[str, Any] = {"window_start": None, "window_end": None, "late_only": False, "output": None, "dry_run": False, "wait_hours": 6}
+NONE: dict[str, Any] = {
+    "window_start": None,
+    "window_end": None,
+    "late_only": False,
+    "output": None,
+    "dry_run": False,
+    "wait_hours": 6,
+}
 TWO = {**NONE, "window_start": "2013-01-01T05:00:00Z", "window_end": "2013-01-01T07:00:00Z"}
 ASKED = Asked("flights", "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00")
 WINDOWLESS = """
@@ -103,7 +110,9 @@ def test_the_form_asks_which_version_of_a_lookup_is_meant_where_there_is_one(
 ) -> None:
     """By default that of then; nobody else is asked."""
     path = tmp_path / "mine.py"
-    table = 'lookups=Lookup(name="loads", table=Delta(path="x"), keys="id"), window=Fixed(timedelta(hours=1)), sink=Delta()'
+    table = (
+        'lookups=Lookup(name="loads", table=Delta(path="x"), keys="id"), window=Fixed(timedelta(hours=1)), sink=Delta()'
+    )
     imports = "from datetime import timedelta\nfrom onlyonce import Fixed, Lookup"
     path.write_text(imports + WINDOWLESS.replace("sink=Delta()", table))
     before = dags()["flights_backfill"].params
@@ -128,7 +137,14 @@ def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None
 
 
 @pytest.mark.parametrize(
-    "name, value", [("window_start", 2013), ("window_start", "Tuesday"), ("output", "per_carier"), ("wait_hours", -1), ("dry_run", "yes")]
+    "name, value",
+    [
+        ("window_start", 2013),
+        ("window_start", "Tuesday"),
+        ("output", "per_carier"),
+        ("wait_hours", -1),
+        ("dry_run", "yes"),
+    ],
 )
 def test_the_form_refuses_a_wrong_value(dag: DAG, name: str, value: Any) -> None:
     """Before a run begins."""
@@ -137,7 +153,14 @@ def test_the_form_refuses_a_wrong_value(dag: DAG, name: str, value: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "name, value", [("window_start", "2013-01-01T05:00:00.000Z"), ("window_end", "2013-01-01"), ("window_end", "2013-01-01T05:00:00+01:00"), ("output", "per_hour"), ("wait_hours", 0.5)]
+    "name, value",
+    [
+        ("window_start", "2013-01-01T05:00:00.000Z"),
+        ("window_end", "2013-01-01"),
+        ("window_end", "2013-01-01T05:00:00+01:00"),
+        ("output", "per_hour"),
+        ("wait_hours", 0.5),
+    ],
 )
 def test_the_form_takes_a_right_value(dag: DAG, name: str, value: Any) -> None:
     """A day of the windows' own zone, and a time with a zone, among them."""
@@ -172,7 +195,9 @@ def test_the_windows_are_those_of_the_interval_or_of_the_form(
     params: dict[str, Any], interval: Any, start: str | None, stop: str | None
 ) -> None:
     """An interval without length is none. With late_only no window needs to be named."""
-    assert asked_of("flights", params, interval) == Asked("flights", start, stop, late_only=params.get("late_only", False))
+    assert asked_of("flights", params, interval) == Asked(
+        "flights", start, stop, late_only=params.get("late_only", False)
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +221,13 @@ def test_the_driver_takes_every_argument() -> None:
     """The form's words are the driver's."""
     asked = asked_of("flights", {**TWO, "output": "per_hour", "lookups": "now"}, None)
     given = parse("backfill", asked.arguments("-r", "-d"))
-    assert (given.pipeline, given.run_id, given.dag_id, given.output, given.lookups) == ("flights", "-r", "-d", "per_hour", "now")
+    assert (given.pipeline, given.run_id, given.dag_id, given.output, given.lookups) == (
+        "flights",
+        "-r",
+        "-d",
+        "per_hour",
+        "now",
+    )
     assert (given.start, given.stop) == (DAY[0] + timedelta(hours=5), DAY[0] + timedelta(hours=7))
     late = parse("backfill", asked_of("flights", {**NONE, "late_only": True}, None).arguments("-r", "-d"))
     assert (late.late_only, late.start, late.stop) == (True, None, None)

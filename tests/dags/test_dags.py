@@ -170,7 +170,8 @@ SENDING = GOOD.replace("Delta,", "Webhook,").replace("sink=Delta()", "sink=Webho
 
 
 def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a task of its own, retried by itself, and in a DAG for what is left; one that sends nothing has no such task."""
+    """In a task of its own, retried by itself, and in a DAG for what is left; one that sends nothing has no such
+    task."""
     (tmp_path / "mine.py").write_text(SENDING)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
     bag = DagBag(str(DAGS))

@@ -1,4 +1,5 @@
-"""DAGs of pipelines that read the output of another one: they run when that one has written, without a time of their own."""
+"""DAGs of pipelines that read the output of another one: they run when that one has written, without a time of their
+own."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_by_hand_is_by_hand() -> None:
 
 def test_a_dag_file_with_both_parses_and_they_are_linked(tmp_path: Path) -> None:
     """As Airflow reads it."""
-    (tmp_path / "both.py").write_text(f"from onlyonce.airflow import dags\nglobals().update(dags({str(DECLARED)!r}, housekeeping=()))\n")
+    (tmp_path / "both.py").write_text(
+        f"from onlyonce.airflow import dags\nglobals().update(dags({str(DECLARED)!r}, housekeeping=()))\n"
+    )
     bag = DagBag(str(tmp_path))
 
     assert bag.import_errors == {}

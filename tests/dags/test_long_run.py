@@ -1,4 +1,7 @@
-"""What the form of a run becomes, and when the trigger of a long run fires. What they do with a log: `tests/contract`."""
+"""What the form of a run becomes, and when the trigger of a long run fires.
+
+What they do with a log: `tests/contract`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A task tells Airflow's assets what its run has committed: only tables with new rows, with batch, rows and Delta version."""
+"""A task tells Airflow's assets what its run has committed: only tables with new rows, with batch, rows and Delta
+version."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_a_dag_can_follow_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     """By the name alone; stream and backfill have the pipeline's alias as their outlet."""
     (tmp_path / "follows.py").write_text(
         "from airflow.sdk import DAG, Asset\n"
-        "with DAG('follows', schedule=[Asset(name='flights/per_carrier', uri='onlyonce://flights/per_carrier')]):\n    pass\n"
+        "with DAG('follows', schedule=[Asset(name='flights/per_carrier', "
+        "uri='onlyonce://flights/per_carrier')]):\n    pass\n"
     )
     bag = DagBag(str(ROOT / "dags"))
     followed = DagBag(str(tmp_path))

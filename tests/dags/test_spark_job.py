@@ -160,7 +160,10 @@ def test_each_of_our_exit_codes_says_who_acts() -> None:
 
 
 def test_only_the_hooks_own_words_are_read() -> None:
-    error = "Cannot execute: x --run-id=Error code is: 64.. Error code is: -9.\nLast spark-submit output:\nError code is: 70."
+    error = (
+        "Cannot execute: x --run-id=Error code is: 64.. Error code is: -9.\nLast spark-submit output:\nError "
+        "code is: 70."
+    )
     assert "exit code -9" in str(outcome(AirflowException(error)))
     other = AirflowException("something else")
     assert outcome(other) is other
@@ -297,7 +300,6 @@ def test_what_the_providers_operator_takes_is_passed_on(submits: Callable[..., A
     } <= pairs  # fmt: skip
     assert not [part for part in given.argv if part.startswith("spark.driver.memory=")]
     assert given.env["MINE"] == "2"
-
 
 
 def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -21,9 +21,9 @@ FENCE = re.compile(
 class Block:
     """A block of code, and where it begins.
 
-    A block behind `<!-- not run: why -->` is left out by whoever runs blocks, and so is a sketch: Python in which … stands for code.
-    One of shell commands behind `<!-- run -->` is run on the
-    reference pipeline `flights`; the others are only taken apart.
+    A block behind `<!-- not run: why -->` is left out by whoever runs blocks, and so is a sketch: Python in which …
+    stands for code. One of shell commands behind `<!-- run -->` is run on the reference pipeline `flights`; the others
+    are only taken apart.
     """
 
     page: Path

@@ -25,7 +25,8 @@ def test_pages_are_current() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 def test_states_are_connected(machine: Machine) -> None:
-    """Each state is explained and used, each has a way on unless it is final, and no final one has a way from it alone."""
+    """Each state is explained and used, each has a way on unless it is final, and no final one has a way from it
+    alone."""
     left, entered = {step.state for step in machine.steps}, {step.next for step in machine.steps}
     assert {*machine.states} == left | entered
     assert {*machine.states} - {*machine.final} <= left
@@ -48,7 +49,9 @@ def functions(module: str) -> set[str]:
     tree = ast.parse((ROOT / "onlyonce" / module).read_text())
     found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return found | {f"{one.name}.{node.name}" for one in classes for node in one.body if isinstance(node, ast.FunctionDef)}
+    return found | {
+        f"{one.name}.{node.name}" for one in classes for node in one.body if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_invariants_are_numbered() -> None:
@@ -66,7 +69,11 @@ def test_each_table_of_the_log_is_on_one_page_at_most() -> None:
 
 def test_each_constraint_that_is_cited_exists() -> None:
     """In the migrations."""
-    texts = [text for one in MACHINES for text in (*one.writer, *one.reader, *(invariant["text"] for invariant in one.invariants))]
+    texts = [
+        text
+        for one in MACHINES
+        for text in (*one.writer, *one.reader, *(invariant["text"] for invariant in one.invariants))
+    ]
     cited = {name for text in texts for name in CITED.findall(text)}
     there = "".join((ROOT / "sql" / "migrations" / name).read_text() for name in ("authority.sql", "platform.sql"))
     assert cited

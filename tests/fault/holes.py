@@ -1,4 +1,7 @@
-"""The holes that a review of a sink in a second database found, by number, and the tests that each of them has. The ledger writes them into its results."""
+"""The holes that a review of a sink in a second database found, by number, and the tests that each of them has.
+
+The ledger writes them into its results.
+"""
 
 from __future__ import annotations
 

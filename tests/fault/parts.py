@@ -1,6 +1,8 @@
-"""Long suites in parts: what was played is kept in a file, so that the next session goes on where this one was broken off.
+"""Long suites in parts: what was played is kept in a file, so that the next session goes on where this one was broken
+off.
 
-ONLYONCE_FAULT_PARTS names the folder of these files (remove it to begin anew), ONLYONCE_FAULT_MINUTES how long one part lasts.
+ONLYONCE_FAULT_PARTS names the folder of these files (remove it to begin anew), ONLYONCE_FAULT_MINUTES how long one part
+lasts.
 """
 
 from __future__ import annotations

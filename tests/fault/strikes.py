@@ -1,8 +1,8 @@
 """Record at which fail-points the tests have struck, and what came out.
 
-ONLYONCE_FAULT_STRIKES names a JSON file. A session of pytest that has it set adds each point that was struck while a test
-ran that passed: {point: {"test": …, "at": …}}. The tests of the product's points read `strikes.json`, next to this module.
-A strike is one of a child process (`onlyonce.failpoints`), or an error that a test's own `passing` raised.
+ONLYONCE_FAULT_STRIKES names a JSON file. A session of pytest that has it set adds each point that was struck while a
+test ran that passed: {point: {"test": …, "at": …}}. The tests of the product's points read `strikes.json`, next to this
+module. A strike is one of a child process (`onlyonce.failpoints`), or an error that a test's own `passing` raised.
 """
 
 from __future__ import annotations

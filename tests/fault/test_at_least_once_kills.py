@@ -22,14 +22,15 @@ CHAIN = [
     "receive-after-begin", "receive-after-delta", "receive-after-control", "delta-after-write", "output-before-end",
     "postgres-plain-before-commit", "postgres-after-units", "output-after-end",
 ]  # fmt: skip
-"""The kills after the units of `total` and before the end of its batch leave its rows written, for the replay to write again."""
+"""The kills after the units of `total` and before the end of its batch leave its rows written, for the replay to write
+again."""
 
 
 def test_kills_lose_nothing_and_what_is_there_twice_is_counted(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """A kill at each step, then the same command again: each delivery once in `events` and in Delta tables; in an append
-    to PostgreSQL at least once, and as often as the log says."""
+    """A kill at each step, then the same command again: each delivery once in `events` and in Delta tables; in an
+    append to PostgreSQL at least once, and as often as the log says."""
     platform = new_platform("tests/support/loose_shop.py")
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)

@@ -51,7 +51,8 @@ def test_a_killed_backfill_shows_each_sink_old_or_new_and_the_next_one_ends_it(
 def test_a_backfill_and_the_stream_do_not_starve_each_other(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """Both write the same date at the same time, twice the same backfill at once among them; all end, and all is right."""
+    """Both write the same date at the same time, twice the same backfill at once among them; all end, and all is
+    right."""
     platform = new_platform()
     files = shop_oracle.sales(400, 5)
     for number, records in enumerate(files[:2]):

@@ -56,7 +56,8 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_pipeline_holds_and_nothing_of_the_user_is_touched(sales: Path, temporaries: Path) -> None:
-    """All kills of a chain held, exit code 0; the input lies there as it was, and the folder of temporaries is empty."""
+    """All kills of a chain held, exit code 0; the input lies there as it was, and the folder of temporaries is
+    empty."""
     before = {path.name: path.read_bytes() for path in sales.iterdir()}
     points = ["receive-after-delta", "postgres-unit-after-commit"]
 
@@ -89,8 +90,10 @@ def test_files_and_what_is_sent_are_compared_too(sales: Path) -> None:
     ],
 )
 def test_a_function_that_is_not_deterministic_does_not_hold(sales: Path, point: str, verdict: str, words: str) -> None:
-    """Killed before its rows are written they are others than the reference's, as they are without a kill; killed after,
-    the replay is stopped. Both are told, with stable_input as the way out."""
+    """Killed before its rows are written they are others than the reference's, as they are without a kill; killed
+    after, the replay is stopped.
+
+    Both are told, with stable_input as the way out."""
     code, report = crashtest("shaky", "--input", str(sales), "--points", point)
 
     assert code == 1, report

@@ -1,5 +1,7 @@
 """The full matrix on Spark: both pipelines that ship, every fail-point that a run of them passes, its first, second and
-last occurrence. The kills are dealt out in chains: each but the first of a chain strikes the recovery from the one before.
+last occurrence.
+
+The kills are dealt out in chains: each but the first of a chain strikes the recovery from the one before.
 
 Slow, all of it, and in parts: `make test-matrix` goes on after a break. What a run passes is found by recording one.
 The batches of `flights` are taken in by Spark's tasks, those of `user_counts` by the driver.

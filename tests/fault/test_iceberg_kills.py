@@ -1,4 +1,5 @@
-"""A pipeline whose sinks are Iceberg tables, killed at random steps and cut at random: what is there is what a batch computes, once."""
+"""A pipeline whose sinks are Iceberg tables, killed at random steps and cut at random: what is there is what a batch
+computes, once."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ ALL = ("shop", "--from", "2025-12-31T00:00:00Z", "--to", "2026-01-01T00:30:00Z",
 
 
 @pytest.fixture
-def platform(new_platform: Callable[..., Platform], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> Platform:
+def platform(
+    new_platform: Callable[..., Platform],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: object,
+) -> Platform:
     """With a catalog in a database of its own."""
     found = new_platform(SHOP)
     found.give(monkeypatch, **configured(server.url("writer", server.new_database()), tmp_path))
@@ -57,7 +64,10 @@ def test_a_replayed_batch_whose_snapshots_have_expired_adds_nothing(platform: Pl
     assert not doctor.main([]).warnings
 
 
-@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.whole), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(1, marks=pytest.mark.whole), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))],
+)
 def test_iceberg_tables_are_what_a_batch_computes_whatever_was_killed(platform: Platform, seed: int) -> None:
     """Also after a backfill, which takes the late records in and replaces the windows that it computes again."""
     chance = random.Random(seed)
@@ -73,9 +83,16 @@ def test_iceberg_tables_are_what_a_batch_computes_whatever_was_killed(platform: 
     assert not audit.main(["--data"]).warnings
 
 
-@pytest.mark.parametrize("point", [pytest.param("iceberg-before-commit", marks=pytest.mark.whole), pytest.param("iceberg-after-commit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("iceberg-before-commit", marks=pytest.mark.whole),
+        pytest.param("iceberg-after-commit", marks=pytest.mark.slow),
+    ],
+)
 def test_a_new_life_finishes_a_batch_whose_commit_may_have_come_or_not(platform: Platform, point: str) -> None:
-    """Its unit is there, its checkpoint is lost: the batch is written under its own name, and the new life goes on behind it."""
+    """Its unit is there, its checkpoint is lost: the batch is written under its own name, and the new life goes on
+    behind it."""
     files = shop_oracle.sales(120, 2, seed=7)
     put_all(platform, files)
     code, output = platform.run_killed(point, "shop", "--close")
@@ -91,7 +108,9 @@ def _check(files: list[list[dict[str, Any]]], *, in_time: bool) -> None:
     of_windows = records[~records["late"]] if in_time else records
     windows = shop_oracle.per_shop(of_windows)
     assert _there("plain", "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
-    assert _there("per_shop", "window_start", "shop", "sales", "cents") == _plain(windows, "window_start", "shop", "sales", "cents")
+    assert _there("per_shop", "window_start", "shop", "sales", "cents") == _plain(
+        windows, "window_start", "shop", "sales", "cents"
+    )
     totals = windows.groupby("window_start")[["sales", "cents"]].sum().reset_index()
     assert _there("total", "window_start", "sales", "cents") == _plain(totals, "window_start", "sales", "cents")
 
@@ -102,5 +121,7 @@ def _there(output: str, *columns: str) -> Counter[Any]:
 
 def _plain(frame: pd.DataFrame, *columns: str) -> Counter[Any]:
     if "window_start" in columns:
-        frame = frame.assign(window_start=pd.to_datetime(frame["window_start"], utc=True).dt.strftime("%Y-%m-%d %H:%M:%S"))
+        frame = frame.assign(
+            window_start=pd.to_datetime(frame["window_start"], utc=True).dt.strftime("%Y-%m-%d %H:%M:%S")
+        )
     return multiset(frame, *columns)

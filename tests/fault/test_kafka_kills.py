@@ -73,7 +73,8 @@ def test_kills_do_not_show(
 def test_a_killed_driver_reads_each_offset_once(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between the rows in `events` and the end of the batch, by position: the replay reads the same and adds nothing."""
+    """Killed between the rows in `events` and the end of the batch, by position: the replay reads the same and adds
+    nothing."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=2))
     shop.name(platform, monkeypatch, SHOP_BY="place", SHOP_OFFSETS="1000")
@@ -92,8 +93,8 @@ def test_a_killed_driver_reads_each_offset_once(
 def test_a_broker_killed_in_mid_run_does_not_show(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker dies when a batch has begun and comes back on its data: the run, or the next one, ends with the result of
-    no kill; while it is away a run says so and changes nothing."""
+    """The broker dies when a batch has begun and comes back on its data: the run, or the next one, ends with the result
+    of no kill; while it is away a run says so and changes nothing."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=2))
     shop.name(platform, monkeypatch, SHOP_OFFSETS="120", SHOP_PATIENCE="10000")

@@ -38,9 +38,9 @@ CHAINS = {
 CHAINS["receive by Spark's tasks"] = ["receive-lines-read", *CHAINS["receive"]]
 CHAINS["a unit"] = ["postgres-unit-after-commit"]
 WHOLE = ("output", "receive", "receive by Spark's tasks", "postgres")
-"""The kills at which most is half done, in `make test-all`; one of each step in `make test`: here a unit's, in `tests/storage/test_run_on_s3.py` one after
-the rows of `events`, in `tests/spark/run/test_side_by_side.py` one after an output's rows. The others only in `make test-faults`; without a JVM the
-matrix has them all."""
+"""The kills at which most is half done, in `make test-all`; one of each step in `make test`: here a unit's, in
+`tests/storage/test_run_on_s3.py` one after the rows of `events`, in `tests/spark/run/test_side_by_side.py` one after an
+output's rows. The others only in `make test-faults`; without a JVM the matrix has them all."""
 MARKS = {"a unit": ()} | dict.fromkeys(WHOLE, pytest.mark.whole)
 
 
@@ -102,8 +102,8 @@ def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
     ],
 )
 def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: str) -> None:
-    """A driver stopped before an effect and woken after the new one has finished stops without effect; also one whose blocks the
-    new one has cleared away, and it is told that it was superseded, and not to run again."""
+    """A driver stopped before an effect and woken after the new one has finished stops without effect; also one whose
+    blocks the new one has cleared away, and it is told that it was superseded, and not to run again."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
     folder = platform.home / "failpoints"

@@ -1,4 +1,5 @@
-"""Long runs that are killed, frozen and started twice: the next one goes on, and each record and effect is there once."""
+"""Long runs that are killed, frozen and started twice: the next one goes on, and each record and effect is there
+once."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def killed(process: subprocess.Popen[str]) -> None:
 
 
 def goes_on(platform: Platform) -> None:
-    """A long run of this process takes in what is left, and is stopped; what is open then is closed, and all is right."""
+    """A long run of this process takes in what is left, and is stopped; what is open then is closed, and all is
+    right."""
     with meanwhile(platform, lambda: whole_turns(platform, len(FILES))):
         platform.run(*FOREVER)
     assert state(platform) == "stopped"
@@ -93,12 +95,23 @@ def test_a_long_run_that_is_killed_and_started_again_makes_one_result(
 
 
 def test_a_driver_that_stands_by_goes_on_where_the_killed_one_was(platform: Platform, spark: object) -> None:
-    """No heartbeat is waited for: with the default one the place would be free after half a minute. A third stands by for the second, and ends with it when that is asked to stop."""
+    """No heartbeat is waited for: with the default one the place would be free after half a minute.
+
+    A third stands by for the second, and ends with it when that is asked to stop.
+    """
     put(platform, 0)
     first = start(platform, "receive-after-delta", 2)
     until(lambda: state(platform) == "running", "a long run")
     others = [platform.start(*FOREVER, "--standby") for _ in range(2)]
-    until(lambda: platform.sql("SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'")["n"][0] == 3, "two that stand by")
+    until(
+        lambda: (
+            platform.sql("SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'")[
+                "n"
+            ][0]
+            == 3
+        ),
+        "two that stand by",
+    )
     put(platform, 1)
     killed(first)
     put(platform, 2)

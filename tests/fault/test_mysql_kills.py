@@ -1,4 +1,5 @@
-"""A pipeline whose sinks are in a MySQL, killed at random steps and cut at random: what is there is what a batch computes, once."""
+"""A pipeline whose sinks are in a MySQL, killed at random steps and cut at random: what is there is what a batch
+computes, once."""
 
 from __future__ import annotations
 
@@ -26,12 +27,14 @@ POINTS = (
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(1, marks=pytest.mark.whole), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))]
+    "seed",
+    [pytest.param(1, marks=pytest.mark.whole), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))],
 )
 def test_tables_in_mysql_are_what_a_batch_computes_whatever_was_killed(
     new_platform: Callable[..., Platform], mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch, spark: object, seed: int
 ) -> None:
-    """Also after a backfill, which takes the late records in and replaces the windows that it computes again; the books agree."""
+    """Also after a backfill, which takes the late records in and replaces the windows that it computes again; the books
+    agree."""
     chance, name = random.Random(seed), mariadb.new_database()
     platform = new_platform("tests/support/mysql_shop.py")
     platform.give(monkeypatch, **{THERE: mariadb.url(name)})

@@ -50,7 +50,10 @@ def rows(platform: Platform, url: str) -> Counter[Any]:
 def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
     apart: tuple[Platform, str], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """The log has none of the units yet. Whether a new life is refused or finishes the batch: the rows are there once."""
+    """The log has none of the units yet.
+
+    Whether a new life is refused or finishes the batch: the rows are there once.
+    """
     platform, url = apart
     assert ended_at(platform, monkeypatch, "postgres-after-units")
     assert rows(platform, url) == ONCE
@@ -72,7 +75,8 @@ def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
 def test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_life(
     apart: tuple[Platform, str], spark: object
 ) -> None:
-    """Stopped by SIGSTOP and woken when the new life has written all: it ends, superseded, and each row is there once."""
+    """Stopped by SIGSTOP and woken when the new life has written all: it ends, superseded, and each row is there
+    once."""
     platform, url = apart
     folder = platform.home / "failpoints"
     folder.mkdir()

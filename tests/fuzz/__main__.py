@@ -1,7 +1,7 @@
 """Read ten million hostile lines by our readers and by the reference reader: `python -m tests.fuzz`, or `make fuzz`.
 
-The sums go to tests/fault/results.json: `fuzz_lines`, `fuzz_differences`. A run that was stopped (`--minutes`) goes on at the next call; `--again` starts
-at the first line, as a change of a reader demands.
+The sums go to tests/fault/results.json: `fuzz_lines`, `fuzz_differences`. A run that was stopped (`--minutes`) goes on
+at the next call; `--again` starts at the first line, as a change of a reader demands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ SHOWN = 10
 def main() -> int:
     """Read the lines and write the sums; return 1 if the readers differ."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
-    parser.add_argument("--lines", type=int, default=10_000_000, help="how many lines in all, those of stopped runs included")
+    parser.add_argument(
+        "--lines", type=int, default=10_000_000, help="how many lines in all, those of stopped runs included"
+    )
     parser.add_argument("--minutes", type=float, default=None, help="stop after so many minutes")
     parser.add_argument("--again", action="store_true", help="forget what stopped runs have read")
     parser.add_argument("--processes", type=int, default=None, help="how many processes; as many as cores by default")

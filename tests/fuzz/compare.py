@@ -1,6 +1,8 @@
-"""Reads blocks of lines as a run reads them, and by the reference reader, and returns the lines for which the two differ.
+"""Reads blocks of lines as a run reads them, and by the reference reader, and returns the lines for which the two
+differ.
 
-Both ways of a run are compared: the block with Arrow first (`plain_records`, then `parse_lines.rows`), and line by line by the conversion table.
+Both ways of a run are compared: the block with Arrow first (`plain_records`, then `parse_lines.rows`), and line by line
+by the conversion table.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from tests.fuzz import reference_reader
 from tests.fuzz.hostile import Block
 
 CUT_OFF = b"\r"
-"""What a line keeps of CR LF. The reference reader gets a line without its end; a JSON line may end in any white space."""
+"""What a line keeps of CR LF. The reference reader gets a line without its end; a JSON line may end in any white
+space."""
 MARK = parse.BYTE_ORDER_MARK.encode()
 
 
@@ -74,11 +77,20 @@ def _reference(block: Block, line: bytes) -> tuple[dict[str, Any] | None, bool]:
 @cache
 def _ways(layout: str, declared: str) -> Ways:
     columns = json.loads(declared)
-    shape = StructType.fromJson({"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]})
+    shape = StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns],
+        }
+    )
     simple = [field.dataType.simpleString() for field in shape.fields]
-    gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, shape)])
+    gives = StructType(
+        [StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, shape)]
+    )
     written = json.dumps([(name, name, plain, kind) for (name, kind), plain in zip(columns, simple, strict=True)])
-    kinds = {name: plain if isinstance(kind, str) else kind for (name, kind), plain in zip(columns, simple, strict=True)}
+    kinds = {
+        name: plain if isinstance(kind, str) else kind for (name, kind), plain in zip(columns, simple, strict=True)
+    }
     return Ways(kinds, parse_lines.reader_of(written, tuple(shape.names), layout), to_arrow_type(gives, timezone="UTC"))
 
 
@@ -126,7 +138,9 @@ def _as_spark_gives(lines: list[bytes]) -> pa.Array:
 def _rows(found: pa.StructArray) -> Iterator[Values]:
     record = found.field(RECORD)
     columns = [record.field(at).to_pylist() for at in range(record.type.num_fields)]
-    for reason, more, *values in zip(found.field(REASON).to_pylist(), found.field(MORE).to_pylist(), *columns, strict=True):
+    for reason, more, *values in zip(
+        found.field(REASON).to_pylist(), found.field(MORE).to_pylist(), *columns, strict=True
+    ):
         yield (None if reason is not None else values), more
 
 
@@ -142,7 +156,9 @@ def _shown(kind: Any, value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(kind, str):
-        return value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else repr(value)
+        return (
+            value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else repr(value)
+        )
     if kind["type"] == "array":
         return f"[{', '.join(_shown(kind['elementType'], one) for one in value)}]"
     if kind["type"] == "map":

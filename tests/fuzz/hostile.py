@@ -1,7 +1,7 @@
 """Makes blocks of hostile lines from a seed: every declared type with every source form of the conversion table.
 
-Most values of a block are usual ones, so that the lines reach the readers by Arrow. The others are near an edge of their type, or of another type.
-The same seed makes the same block on every machine.
+Most values of a block are usual ones, so that the lines reach the readers by Arrow. The others are near an edge of
+their type, or of another type. The same seed makes the same block on every machine.
 """
 
 from __future__ import annotations
@@ -22,10 +22,21 @@ SCALARS = (
 )  # fmt: skip
 """As Spark writes types in JSON."""
 NESTED = ("array", "map", "struct")
-JSON_FORMS = ("missing", "null", "true or false", "whole number", "number with a point", "number with an exponent", "string", "array", "object")
+JSON_FORMS = (
+    "missing",
+    "null",
+    "true or false",
+    "whole number",
+    "number with a point",
+    "number with an exponent",
+    "string",
+    "array",
+    "object",
+)
 CSV_FORMS = ("empty", "plain", "quoted", "quoted empty")
 CELLS = frozenset(
-    [("json", kind, form) for kind in (*SCALARS, *NESTED) for form in JSON_FORMS] + [("csv", kind, form) for kind in SCALARS for form in CSV_FORMS]
+    [("json", kind, form) for kind in (*SCALARS, *NESTED) for form in JSON_FORMS]
+    + [("csv", kind, form) for kind in SCALARS for form in CSV_FORMS]
 )
 INTEGERS = ("byte", "short", "integer", "long")
 EDGES = (7, 8, 15, 16, 24, 25, 31, 32, 53, 54, 63, 64)
@@ -44,7 +55,10 @@ class Block(NamedTuple):
 
 
 class Maker:
-    """Makes the values of one block. `odd` is how many of them are hostile; `numbers` whether times and decimals are usually numbers of JSON."""
+    """Makes the values of one block.
+
+    `odd` is how many of them are hostile; `numbers` whether times and decimals are usually numbers of JSON.
+    """
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -78,7 +92,10 @@ class Maker:
         if within == "map":
             return {"type": "map", "keyType": "string", "valueType": self.kind(depth + 1), "valueContainsNull": True}
         if within == "struct":
-            fields = [{"name": name, "type": self.kind(depth + 1), "nullable": True, "metadata": {}} for name in self.chance.sample("abc", self.chance.randrange(1, 4))]
+            fields = [
+                {"name": name, "type": self.kind(depth + 1), "nullable": True, "metadata": {}}
+                for name in self.chance.sample("abc", self.chance.randrange(1, 4))
+            ]
             return {"type": "struct", "fields": fields}
         return within
 
@@ -113,7 +130,12 @@ class Maker:
             else:
                 found.append((name, self.value(kind, deep)))
         if self.often(self.odd / 8):
-            found.append((self.pick("more", "", "x y", "\u2028", "A", "a", "id", "at"), self.value(self.pick("string", "double"), deep)))
+            found.append(
+                (
+                    self.pick("more", "", "x y", "\u2028", "A", "a", "id", "at"),
+                    self.value(self.pick("string", "double"), deep),
+                )
+            )
         if found and self.often(self.odd / 16):
             found.append(self.pick(*found))
         if self.often(self.odd):
@@ -158,10 +180,20 @@ class Maker:
         if form == "string":
             return self.quoted(self.characters(kind))
         if form == "array":
-            return self.usual({"type": "array", "elementType": self.pick(kind, "string", "double") if isinstance(kind, str) else kind.get("elementType", "long")}, deep)
+            return self.usual(
+                {
+                    "type": "array",
+                    "elementType": self.pick(kind, "string", "double")
+                    if isinstance(kind, str)
+                    else kind.get("elementType", "long"),
+                },
+                deep,
+            )
         if isinstance(kind, dict) and kind["type"] == "struct":
             return self.usual(kind, deep)
-        return self.usual({"type": "map", "valueType": kind.get("valueType", "string") if isinstance(kind, dict) else kind}, deep)
+        return self.usual(
+            {"type": "map", "valueType": kind.get("valueType", "string") if isinstance(kind, dict) else kind}, deep
+        )
 
     def usual(self, kind: Any, deep: int = 0) -> str:
         """Return a value that a producer would write."""
@@ -169,7 +201,9 @@ class Maker:
             if deep > 3:
                 return "null"
             if kind["type"] == "array":
-                return f"[{','.join(self.value(kind['elementType'], deep + 1) for _ in range(self.chance.randrange(3)))}]"
+                return (
+                    f"[{','.join(self.value(kind['elementType'], deep + 1) for _ in range(self.chance.randrange(3)))}]"
+                )
             if kind["type"] == "map":
                 keys = self.chance.sample(("a", "b", "Ä", "x y", ""), self.chance.randrange(3))
                 pairs = [f"{self.key(key)}:{self.value(kind['valueType'], deep + 1)}" for key in keys]
@@ -180,12 +214,20 @@ class Maker:
         if kind in INTEGERS:
             return str(self.chance.randrange(-128, 128))
         if kind in ("float", "double"):
-            return self.pick(f"{self.chance.randrange(1000)}.{self.chance.randrange(100)}", f"{self.chance.randrange(1000)}", f"{self.chance.random()}")
+            return self.pick(
+                f"{self.chance.randrange(1000)}.{self.chance.randrange(100)}",
+                f"{self.chance.randrange(1000)}",
+                f"{self.chance.random()}",
+            )
         if kind.startswith("decimal"):
             number = self.usual_decimal(kind)
             return number if self.numbers else f'"{number}"'
         if kind == "timestamp" and self.numbers:
-            return self.pick("1772366400", f"{self.chance.randrange(1 << 31)}", f"{self.chance.randrange(1 << 31)}.{self.chance.randrange(10**6)}")
+            return self.pick(
+                "1772366400",
+                f"{self.chance.randrange(1 << 31)}",
+                f"{self.chance.randrange(1 << 31)}.{self.chance.randrange(10**6)}",
+            )
         return json.dumps(self.usual_characters(kind), ensure_ascii=self.often(0.1))
 
     def usual_decimal(self, kind: str) -> str:
@@ -197,31 +239,102 @@ class Maker:
     def usual_characters(self, kind: str) -> str:
         """Return the characters of a value that a producer would write as a string."""
         if kind == "date":
-            return f"20{self.chance.randrange(10, 99)}-{self.chance.randrange(1, 13):02}-{self.chance.randrange(1, 29):02}"
+            return (
+                f"20{self.chance.randrange(10, 99)}-{self.chance.randrange(1, 13):02}-{self.chance.randrange(1, 29):02}"
+            )
         if kind.startswith("timestamp"):
             zone = self.pick("Z", "Z", "", "+02:00") if kind == "timestamp" else ""
             clock = f"{self.chance.randrange(24):02}:{self.chance.randrange(60):02}:{self.chance.randrange(60):02}"
-            return f"{self.usual_characters('date')}{self.pick('T', ' ')}{clock}{self.pick('', '', '.5', '.123456')}{zone}"
+            return (
+                f"{self.usual_characters('date')}{self.pick('T', ' ')}{clock}{self.pick('', '', '.5', '.123456')}{zone}"
+            )
         if kind == "binary":
             return b64encode(self.chance.randbytes(self.chance.randrange(7))).decode()
-        return str(self.pick("a", "order 17", "Zoë", "x,y", "7", "007", "1e5", "🛒", "it's", "a\\b", 'say "hi"', "", "tab\there", "\u2028"))
+        return str(
+            self.pick(
+                "a",
+                "order 17",
+                "Zoë",
+                "x,y",
+                "7",
+                "007",
+                "1e5",
+                "🛒",
+                "it's",
+                "a\\b",
+                'say "hi"',
+                "",
+                "tab\there",
+                "\u2028",
+            )
+        )
 
     def whole(self, kind: Any) -> str:
         """Return a number without a point or an exponent, near an edge."""
-        edge = self.pick(0, 1, 7, *(1 << bits for bits in EDGES), 10**18, 10**19, 10**37, 10**38, 10**39, 253402300799, 62135596800, 9223372036, 1772366400, 1772366400000, 9999, 999, 99999999999)
+        edge = self.pick(
+            0,
+            1,
+            7,
+            *(1 << bits for bits in EDGES),
+            10**18,
+            10**19,
+            10**37,
+            10**38,
+            10**39,
+            253402300799,
+            62135596800,
+            9223372036,
+            1772366400,
+            1772366400000,
+            9999,
+            999,
+            99999999999,
+        )
         number = edge + self.pick(-1, 0, 0, 1, 2, self.chance.randrange(100))
         written = f"{self.pick('', '', '-')}{number}"
-        return self.pick(written, written, written, written, "-0", "0", f"0{number}", f"+{number}", "-", f"{number}" * 2, "0x1F", "1_000", "NaN", "Infinity", "-Infinity") if self.often(0.3) else written
+        return (
+            self.pick(
+                written,
+                written,
+                written,
+                written,
+                "-0",
+                "0",
+                f"0{number}",
+                f"+{number}",
+                "-",
+                f"{number}" * 2,
+                "0x1F",
+                "1_000",
+                "NaN",
+                "Infinity",
+                "-Infinity",
+            )
+            if self.often(0.3)
+            else written
+        )
 
     def fraction(self, kind: Any) -> str:
         """Return a number with a point, near an edge."""
         if kind == "float" and self.often(0.5):
             # Between two neighbours of 32 bits, where rounding twice goes wrong.
             below = (1 << 23) + self.chance.randrange(1 << 23)
-            return f"{self.pick('', '-')}{below}.5{self.pick('', '0' * 20 + '1', '0' * 12 + '1', '')}" if self.often(0.5) else f"{below // 2}.{self.pick('25', '75', '7499999999999999', '2500000000000001')}"
+            return (
+                f"{self.pick('', '-')}{below}.5{self.pick('', '0' * 20 + '1', '0' * 12 + '1', '')}"
+                if self.often(0.5)
+                else f"{below // 2}.{self.pick('25', '75', '7499999999999999', '2500000000000001')}"
+            )
         digits = self.chance.randrange(self.pick(2, 7, 10, 20, 40))
         tail = "".join(self.pick(*"0123456789") for _ in range(digits)) if digits else self.pick("0", "5", "")
-        return self.pick(f"{self.whole(kind)}.{tail}", f"{self.whole(kind)}.{tail}0000", f"{self.pick('', '-')}.{tail}", f"0.{tail}", f"-0.{tail}", f"-0.{'0' * 7}1", f"{self.pick(1772366400, -1, 253402300799, -62135596800)}.{tail}")
+        return self.pick(
+            f"{self.whole(kind)}.{tail}",
+            f"{self.whole(kind)}.{tail}0000",
+            f"{self.pick('', '-')}.{tail}",
+            f"0.{tail}",
+            f"-0.{tail}",
+            f"-0.{'0' * 7}1",
+            f"{self.pick(1772366400, -1, 253402300799, -62135596800)}.{tail}",
+        )
 
     def characters(self, kind: Any) -> str:
         """Return the characters of a string, as near to the type as a hostile producer would write them."""
@@ -236,17 +349,54 @@ class Maker:
             return self.time(kind)
         if kind == "binary":
             written = self.usual_characters(kind)
-            return str(self.pick(written, written.rstrip("="), written + "=", written.replace("A", "-"), f"{written[:2]} {written[2:]}", "AA==", "AB==", "A", "AAA", "AAA=", "AAB=", "AA=A", "====", "A===", "AA==AA==", "é", "_-_-"))
+            return str(
+                self.pick(
+                    written,
+                    written.rstrip("="),
+                    written + "=",
+                    written.replace("A", "-"),
+                    f"{written[:2]} {written[2:]}",
+                    "AA==",
+                    "AB==",
+                    "A",
+                    "AAA",
+                    "AAA=",
+                    "AAB=",
+                    "AA=A",
+                    "====",
+                    "A===",
+                    "AA==AA==",
+                    "é",
+                    "_-_-",
+                )
+            )
         if kind == "boolean":
             return str(self.pick("true", "false", "True", "FALSE", "tRuE", "1", "0", "t", "yes"))
         number = self.pick(self.whole, self.fraction)(kind)
-        return str(self.pick(number, number, number, f"{number}e{self.pick(0, 1, 5, -5, 40, 400)}", f" {number}", f"{number} ", f"+{number}", f"{number}f", f"{number}D"))
+        return str(
+            self.pick(
+                number,
+                number,
+                number,
+                f"{number}e{self.pick(0, 1, 5, -5, 40, 400)}",
+                f" {number}",
+                f"{number} ",
+                f"+{number}",
+                f"{number}f",
+                f"{number}D",
+            )
+        )
 
     def time(self, kind: str) -> str:
         """Return a date or a time, each part of it usual or near an edge."""
         odd = self.pick(0.0, 0.1, 0.3)
-        part: Callable[[str, tuple[str, ...]], str] = lambda usual, others: self.pick(*others) if self.often(odd) else usual  # noqa: E731
-        year = part(f"{self.chance.randrange(1, 10000):04}", ("0000", "0001", "0002", "9999", "10000", "999", "99", "1969", "1970", "-0001", "+2026", "２０２６"))
+        part: Callable[[str, tuple[str, ...]], str] = lambda usual, others: (
+            self.pick(*others) if self.often(odd) else usual
+        )  # noqa: E731
+        year = part(
+            f"{self.chance.randrange(1, 10000):04}",
+            ("0000", "0001", "0002", "9999", "10000", "999", "99", "1969", "1970", "-0001", "+2026", "２０２６"),
+        )
         month = part(f"{self.chance.randrange(1, 13):02}", ("00", "13", "1", "001", "Jan", "02", "12"))
         date = f"{year}{part('-', ('/', '.', '', '–'))}{month}{part('-', ('/', '', ' '))}{part(f'{self.chance.randrange(1, 29):02}', ('00', '29', '30', '31', '32', '1', '1st'))}"
         if kind == "date" and self.often(0.8):
@@ -259,9 +409,35 @@ class Maker:
             if self.often(0.8):
                 clock += f":{part(f'{self.chance.randrange(60):02}', ('60', '59', '61', '5'))}"
                 if self.often(0.5):
-                    clock += f"{part('.', (',', ':'))}{self.chance.randrange(10**self.chance.randrange(1, 13))}"
+                    clock += f"{part('.', (',', ':'))}{self.chance.randrange(10 ** self.chance.randrange(1, 13))}"
         usual_zone = "" if kind == "timestamp_ntz" else self.pick("Z", "", "+00:00", "-05:00", "+05:30", "+0530", "+05")
-        zone = part(usual_zone, ("z", "+18:00", "-18:00", "+18:01", "+17:59", "+19", "+5", "+5:30", " Z", "UTC", "BST", " +01:00", "+01:60", "+1", "-00:00", "[Europe/Berlin]", "+05:30:00", "+05:", "Z+01", "-1800", "-1801", "-18"))
+        zone = part(
+            usual_zone,
+            (
+                "z",
+                "+18:00",
+                "-18:00",
+                "+18:01",
+                "+17:59",
+                "+19",
+                "+5",
+                "+5:30",
+                " Z",
+                "UTC",
+                "BST",
+                " +01:00",
+                "+01:60",
+                "+1",
+                "-00:00",
+                "[Europe/Berlin]",
+                "+05:30:00",
+                "+05:",
+                "Z+01",
+                "-1800",
+                "-1801",
+                "-18",
+            ),
+        )
         return f"{date}{part(self.pick('T', ' '), ('t', '_', '  ', '', 'TT'))}{clock}{zone}"
 
     def quoted(self, characters: str) -> str:
@@ -271,7 +447,9 @@ class Maker:
         if self.often(0.1):
             return '"' + "".join(f"\\u{ord(one):04x}" if ord(one) < 0x10000 else one for one in characters) + '"'
         if self.often(0.05):
-            escape = self.pick("\\/", "\\x", "\\u12", "\\u00", "\\", "\\n", "\\b", "\\ud83d\\ude00", "\\ud83d", "\\u0000", "\\\\u0000")
+            escape = self.pick(
+                "\\/", "\\x", "\\u12", "\\u00", "\\", "\\n", "\\b", "\\ud83d\\ude00", "\\ud83d", "\\u0000", "\\\\u0000"
+            )
             return f'"{characters}{escape}"'
         return json.dumps(characters, ensure_ascii=self.often(0.5))
 

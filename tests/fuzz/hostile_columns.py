@@ -1,6 +1,8 @@
-"""Makes typed columns of hostile values from a seed: every declared type with every type that Arrow has in Parquet and Avro files, tables and readers.
+"""Makes typed columns of hostile values from a seed: every declared type with every type that Arrow has in Parquet and
+Avro files, tables and readers.
 
-The values are near the edges of all types, whatever the column is declared as. The same seed makes the same column on every machine.
+The values are near the edges of all types, whatever the column is declared as. The same seed makes the same column on
+every machine.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ DECLARED = {
     "list": "array<int>", "map": "map<string,int>", "struct": "struct<a:int>",
 }  # fmt: skip
 """The declared types as the reference reader has them, and as people write them."""
-EDGES = [sign * (1 << power) + by for power in (7, 8, 15, 16, 24, 31, 32, 53, 63) for sign in (1, -1) for by in (-1, 0, 1)] + [0, 1, -1, 999, 1000, 9999]
+EDGES = [
+    sign * (1 << power) + by for power in (7, 8, 15, 16, 24, 31, 32, 53, 63) for sign in (1, -1) for by in (-1, 0, 1)
+] + [0, 1, -1, 999, 1000, 9999]
 DAYS = [0, -1, FIRST_DAY, FIRST_DAY - 1, LAST_DAY, LAST_DAY + 1]
 TIMES = [at for day in (FIRST_DAY, LAST_DAY + 1) for at in (day * DAY_US - 1, day * DAY_US)] + [0, -1, 1_999]
 DECIMALS = [Decimal(one) for one in ("0", "-0.10", "999.90", "-999.90", "1000.00", "1.25", "99999999.99")]
@@ -38,7 +42,8 @@ FLOATS = [0.5, -0.0, 1e300, -1e300, 3.5e38, 16777217.0, float("inf"), float("-in
 
 
 class Kind(NamedTuple):
-    """A type of columns: as the reference reader has it, as Arrow has it, and values that fit into it as Arrow stores them."""
+    """A type of columns: as the reference reader has it, as Arrow has it, and values that fit into it as Arrow stores
+    them."""
 
     there: Any
     arrow: pa.DataType
@@ -53,7 +58,11 @@ def _integers(bits: int, *, signed: bool = True) -> Kind:
 
 def _times(unit: str, zone: str | None) -> Kind:
     counts = {count * UNITS_PER_SECOND[unit] // MICROSECONDS + by for count in TIMES for by in (0, 1, -1)}
-    return Kind(f"{'zoned' if zone else 'time'} {unit}", pa.timestamp(unit, zone), sorted(one for one in counts if abs(one) < 1 << 63))
+    return Kind(
+        f"{'zoned' if zone else 'time'} {unit}",
+        pa.timestamp(unit, zone),
+        sorted(one for one in counts if abs(one) < 1 << 63),
+    )
 
 
 def _kinds() -> dict[str, Kind]:
@@ -85,7 +94,12 @@ def cell(declared: str, name: str, value: Any) -> Cell:
     return declared, name, reference_columns.read(declared, KINDS[name].there, value)[0]
 
 
-CELLS = frozenset(cell(declared, name, value) for declared in DECLARED for name, kind in KINDS.items() for value in [None, *kind.values])
+CELLS = frozenset(
+    cell(declared, name, value)
+    for declared in DECLARED
+    for name, kind in KINDS.items()
+    for value in [None, *kind.values]
+)
 SEEDS = range(len(DECLARED) * len(KINDS))
 """These columns touch each cell; a test checks it."""
 
@@ -106,7 +120,9 @@ class Column(NamedTuple):
         """Return the values as Arrow has them."""
         kind = KINDS[self.name].arrow
         if self.name == "string":
-            return pa.array([one.encode() if isinstance(one, str) else one for one in self.values], pa.binary()).view(kind)
+            return pa.array([one.encode() if isinstance(one, str) else one for one in self.values], pa.binary()).view(
+                kind
+            )
         if pa.types.is_temporal(kind):
             return pa.array(self.values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
         return pa.array(self.values, kind)
@@ -124,7 +140,8 @@ def column(seed: int) -> Column:
 
 
 def wanted(one: Column) -> list[Any] | None:
-    """Return what the reference reader has of each value: (KEPT, the value) or (INVALID, None); None of a column whose file is refused."""
+    """Return what the reference reader has of each value: (KEPT, the value) or (INVALID, None); None of a column whose
+    file is refused."""
     found = [reference_columns.read(one.declared, KINDS[one.name].there, value) for value in one.values]
     return None if any(fate == REFUSED for fate, _ in found) else found
 
@@ -143,4 +160,6 @@ def ours(one: Column) -> list[Any] | None:
     values, reasons = rows.column("value"), rows.column("oo_refused").to_pylist()
     if pa.types.is_temporal(values.type):
         values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
-    return [(INVALID, None) if reason else (KEPT, value) for reason, value in zip(reasons, values.to_pylist(), strict=True)]
+    return [
+        (INVALID, None) if reason else (KEPT, value) for reason, value in zip(reasons, values.to_pylist(), strict=True)
+    ]

@@ -16,8 +16,13 @@ PART = 200
 Found = list[tuple[int, Difference]]
 
 
-def in_parts(seeds: Sequence[int], processes: int | None = None, minutes: float | None = None) -> Iterator[tuple[int, Found]]:
-    """Yield, for each part of the blocks in order, how many lines were read, and the seed and line of each difference. Stop after some minutes."""
+def in_parts(
+    seeds: Sequence[int], processes: int | None = None, minutes: float | None = None
+) -> Iterator[tuple[int, Found]]:
+    """Yield, for each part of the blocks in order, how many lines were read, and the seed and line of each difference.
+
+    Stop after some minutes.
+    """
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count() or 1) as pool:
         for begin in range(0, len(seeds), PART):

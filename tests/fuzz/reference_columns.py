@@ -1,8 +1,9 @@
-"""A plain reader of one value of a typed column, by the page of values (its section *Columns*) alone, without a cast of Arrow's.
+"""A plain reader of one value of a typed column, by the page of values (its section *Columns*) alone, without a cast of
+Arrow's.
 
-It was written from the text of that page, by someone who had nothing else of this repository. A value is given as what is stored: an integer (also of
-days, or of units of time since 1970), a float, a Decimal, a string, bytes (for a string: it is no UTF-8), True or False, or a list, pairs or fields of
-these. The same is returned, with times in microseconds.
+It was written from the text of that page, by someone who had nothing else of this repository. A value is given as what
+is stored: an integer (also of days, or of units of time since 1970), a float, a Decimal, a string, bytes (for a string:
+it is no UTF-8), True or False, or a list, pairs or fields of these. The same is returned, with times in microseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ DAY_US = 86_400 * MICROSECONDS
 EPOCH = date(1970, 1, 1).toordinal()
 FIRST_DAY = date(1, 1, 1).toordinal() - EPOCH
 LAST_DAY = date(9999, 12, 31).toordinal() - EPOCH
-PART_OF = {"list": "int", "map": "int", "struct": "int"}  # The declared type of what is within array<int>, map<string,int> and struct<a:int>.
+PART_OF = {
+    "list": "int",
+    "map": "int",
+    "struct": "int",
+}  # The declared type of what is within array<int>, map<string,int> and struct<a:int>.
 
 
 class CannotHold(Exception):
@@ -35,7 +40,8 @@ class CannotHold(Exception):
 
 
 def read(declared: str, there: There, value: Any) -> tuple[str, Any]:
-    """Return what becomes of a value of a column of type `there` that is declared as `declared`, and as what it is kept."""
+    """Return what becomes of a value of a column of type `there` that is declared as `declared`, and as what it is
+    kept."""
     if not takes(declared, there):
         return REFUSED, None
     try:
@@ -118,7 +124,9 @@ def convert_float(declared: str, there: str, value: int | float) -> float:
         return float(value)
     try:
         nearest: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:  # A finite double whose nearest float is infinite; struct lets infinity itself and NaN through.
+    except (
+        OverflowError
+    ):  # A finite double whose nearest float is infinite; struct lets infinity itself and NaN through.
         raise CannotHold from None
     return nearest
 

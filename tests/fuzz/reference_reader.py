@@ -1,6 +1,8 @@
-"""A plain, slow reader of one line of JSON or CSV, written from the page of values alone (`docs/reference/values.md`), without a checkout.
+"""A plain, slow reader of one line of JSON or CSV, written from the page of values alone (`docs/reference/values.md`),
+without a checkout.
 
-So no agreement with the product comes from a shared mistake. A comment beginning with *Clarified* marks what the page left open then; the page says it now.
+So no agreement with the product comes from a shared mistake. A comment beginning with *Clarified* marks what the page
+left open then; the page says it now.
 """
 
 import base64
@@ -125,7 +127,8 @@ def decoded(token: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Clarified: in the strings of an object or array that is a string, those characters are escaped for which JSON demands it."""
+    """Clarified: in the strings of an object or array that is a string, those characters are escaped for which JSON
+    demands it."""
     out = []
     for character in text:
         if character in '"\\':
@@ -493,7 +496,9 @@ def json_value(node: Node, kind: Any, tokens: list[str], more: More) -> Any:
     if kind == "string":
         if node.kind == "string":
             return node.value
-        return "".join(escaped(decoded(token)) if token[0] == '"' else token for token in tokens[node.first : node.last])
+        return "".join(
+            escaped(decoded(token)) if token[0] == '"' else token for token in tokens[node.first : node.last]
+        )
     if kind == "boolean":
         if node.kind != "boolean":
             raise Invalid("not true or false")

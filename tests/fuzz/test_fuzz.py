@@ -1,4 +1,5 @@
-"""Hostile lines have the values that the page of values says: our readers agree with a reader that was written from the page alone."""
+"""Hostile lines have the values that the page of values says: our readers agree with a reader that was written from the
+page alone."""
 
 from __future__ import annotations
 

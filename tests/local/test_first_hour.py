@@ -1,4 +1,5 @@
-"""The first hour of a user: docs/tutorial.md, its files written and its commands run in order, in an empty folder and an empty home."""
+"""The first hour of a user: docs/tutorial.md, its files written and its commands run in order, in an empty folder and
+an empty home."""
 
 from __future__ import annotations
 

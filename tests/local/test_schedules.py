@@ -1,4 +1,7 @@
-"""Pause and resume tell Airflow about the DAGs of one pipeline, and say what is in progress. Against a stand-in of its API."""
+"""Pause and resume tell Airflow about the DAGs of one pipeline, and say what is in progress.
+
+Against a stand-in of its API.
+"""
 
 from __future__ import annotations
 

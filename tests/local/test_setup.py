@@ -64,7 +64,9 @@ def urls(admin: str, home: Path) -> Iterator[dict[str, str]]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "airflow" / "passwords"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": made["airflow"],
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": made["airflow"].replace("psycopg2", "asyncpg").replace("sslmode", "ssl"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": made["airflow"]
+        .replace("psycopg2", "asyncpg")
+        .replace("sslmode", "ssl"),
     }
     with environment.within(given):
         assert setup.main() == 0

@@ -35,19 +35,26 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
 
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"onlyonce"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert {"onlyonce/py.typed", "onlyonce/sql/views/1_batches.sql", "onlyonce/airflow/page/templates/base.html"} <= set(names)
+    assert {
+        "onlyonce/py.typed",
+        "onlyonce/sql/views/1_batches.sql",
+        "onlyonce/airflow/page/templates/base.html",
+    } <= set(names)
     # Links in the checkout, what they lead to in the wheel.
     compose = zipfile.ZipFile(wheel).read("onlyonce/scaffold/templates/docker-compose.yml")
     assert compose == (ROOT / "docker-compose.yml").read_bytes()
     assert "onlyonce/scaffold/templates/pipelines.py.template" in names
     # What NOTICE says of the wheel: nothing in it is of others.
-    ours = subprocess.run(["git", "ls-files", "onlyonce", "sql"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    ours = subprocess.run(
+        ["git", "ls-files", "onlyonce", "sql"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     places = {name if name.startswith("onlyonce/") else f"onlyonce/{name}" for name in ours}
     assert {name for name in names if ".dist-info/" not in name} <= places
 
 
 def test_the_metadata_lets_pip_choose_versions_that_run(wheel: Path) -> None:
-    """pip must find one version of pyspark and pyspark-client, and a delta-spark whose jar exists: those of the lock, at most."""
+    """pip must find one version of pyspark and pyspark-client, and a delta-spark whose jar exists: those of the lock,
+    at most."""
     metadata = _metadata(wheel)
     locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE))
     wanted = [Requirement(one) for one in metadata.get_all("Requires-Dist", [])]
@@ -86,7 +93,12 @@ def test_the_metadata_says_what_is_installed(wheel: Path) -> None:
     "done, told, expected",
     [
         ("git tag v9.8.7", "", r"9\.8\.7"),
-        ("git tag v9.8.7 && git -c user.name=one -c user.email=one@example.org commit --quiet --allow-empty --message more", "", r"9\.8\.8\.dev1"),
+        (
+            "git tag v9.8.7 && git -c user.name=one -c user.email=one@example.org commit --quiet --allow-empty "
+            "--message more",
+            "",
+            r"9\.8\.8\.dev1",
+        ),
         ("true", "", r"0\.0\.0\.dev\d+"),
         ("rm -rf .git", "", r"0\.0\.0\.dev0"),
         ("rm -rf .git", "9.8.7", r"9\.8\.7"),
@@ -94,14 +106,19 @@ def test_the_metadata_says_what_is_installed(wheel: Path) -> None:
     ids=["tagged", "after a tag", "no tag", "no history", "told"],
 )
 def test_the_version_is_that_of_the_tag(done: str, told: str, expected: str, tmp_path: Path) -> None:
-    """In a shallow clone too; where there is no history, as in an archive, it is a fallback or what docker/Dockerfile is told."""
+    """In a shallow clone too; where there is no history, as in an archive, it is a fallback or what docker/Dockerfile
+    is told."""
     clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", "--no-tags", "--sparse", ROOT.as_uri(), clone], check=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", "--no-tags", "--sparse", ROOT.as_uri(), clone], check=True
+    )
     subprocess.run(done, cwd=clone, shell=True, check=True)
 
     build = "import sys; from hatchling.build import prepare_metadata_for_build_wheel as prepare; prepare(sys.argv[1])"
     environment = os.environ | {"SETUPTOOLS_SCM_PRETEND_VERSION": told}
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=clone, env=environment, capture_output=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=clone, env=environment, capture_output=True, check=True
+    )
 
     [made] = tmp_path.glob("*.dist-info")
     assert re.fullmatch(expected, Parser().parsestr((made / "METADATA").read_text())["Version"])
@@ -109,7 +126,9 @@ def test_the_version_is_that_of_the_tag(done: str, told: str, expected: str, tmp
 
 def test_a_release_needs_a_tag(tmp_path: Path) -> None:
     """Else it would be published as a version that no commit has."""
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", "--no-tags", ROOT.as_uri(), tmp_path / "clone"], check=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", "--no-tags", ROOT.as_uri(), tmp_path / "clone"], check=True
+    )
     done = subprocess.run(["sh", "docker/release.sh"], cwd=tmp_path / "clone", capture_output=True, text=True)
 
     assert (done.returncode, (tmp_path / "clone" / "dist").exists()) == (64, False)
@@ -144,7 +163,7 @@ def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_
     (tmp_path / "old.py").write_text("from jobs.model.declare import Pipeline\n")
     asked = "from onlyonce.declare.loading import load; from pathlib import Path; load([Path('old.py')])"
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = [{str(wheel)!r}, *(p for p in sys.path if p not in ({str(ROOT)!r}, ''))]; {asked}"],
+        [sys.executable, "-c", f"import sys; sys.path[:] = [{str(wheel)!r}, *(p for p in sys.path if p not in ({str(ROOT)!r}, ''))]; " f"{asked}"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
 

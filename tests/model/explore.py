@@ -85,8 +85,8 @@ def happens(state: State, at: Setting) -> Steps:
 
 
 def broken(state: State, world: World) -> str:
-    """Which invariant does not hold: each row once in each sink, of the declaration of its batch; none lost; no effect of a
-    fenced driver."""
+    """Which invariant does not hold: each row once in each sink, of the declaration of its batch; none lost; no effect
+    of a fenced driver."""
     if state.wrong:
         return state.wrong
     found: dict[tuple[str, int, int], int] = {}
@@ -165,8 +165,10 @@ def _has_ended(state: State) -> bool:
 
 
 def _bare(state: State) -> State:
-    """Without what does not matter to a person: how often things may still happen, the numbers of epochs, processes that
-    hold nothing. What is wrong with the rows is another invariant's."""
+    """Without what does not matter to a person: how often things may still happen, the numbers of epochs, processes
+    that hold nothing.
+
+    What is wrong with the rows is another invariant's."""
     holding = tuple(p._replace(at="", epoch=0, done=frozenset()) for p in state.processes if p.open)
     lives = tuple(life._replace(epoch=0, epoch_there=0, told=0) for life in state.lives)
     return state._replace(left=Left(0, 0, 0, 0, 0, 0), lives=lives, processes=holding, away=False, rows=(), wrong="")

@@ -18,7 +18,8 @@ class Rules:
     fence_raised_in_all_before_relied_on  `lineage new` raises the epoch in each database before it asks
     away_is_refusal                       a database that can't be asked is no "no"
     witness_may_be_withdrawn              a witness whose rows never got to the table is no half of a batch
-    withdrawn_transaction_is_taken        such a witness goes after its Delta transaction was taken, so nobody lands it later
+    withdrawn_transaction_is_taken        such a witness goes after its Delta transaction was taken, so nobody lands it
+                                          later
     landed_is_told_from_taken             rows that get to the table just before that are no transaction of ours
     half_written_is_finished              `lineage new` ends a half-written batch by what the log knows of it
     closed_life_takes_no_driver           the epoch of a life that was closed is not raised for a driver

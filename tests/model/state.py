@@ -99,8 +99,10 @@ class Transaction(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A driver, or `lineage new`: what it knows, and its next step. `declared` is the declaration that it was started with,
-    `meant` its batch as it was told at the begin, `open` the unit whose transaction it has open."""
+    """A driver, or `lineage new`: what it knows, and its next step.
+
+    `declared` is the declaration that it was started with, `meant` its batch as it was told at the begin, `open` the
+    unit whose transaction it has open."""
 
     number: int
     kind: str

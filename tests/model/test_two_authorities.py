@@ -87,8 +87,8 @@ def test_before_a_witness_and_a_lost_checkpoint_were_a_dead_end() -> None:
 
 
 def test_before_rows_that_the_table_refuses_after_their_witness_were_a_dead_end() -> None:
-    """Hole 10's second half: keys that are there twice are found after the witness, at each attempt; another declaration
-    would do, and is refused."""
+    """Hole 10's second half: keys that are there twice are found after the witness, at each attempt; another
+    declaration would do, and is refused."""
     found = explore(replace(CHANGED, sinks=(LAKE,), new_lives=1, unfit=("lake", 0)), BEFORE)
 
     assert_told(found, DEAD_END, "the witness")

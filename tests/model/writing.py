@@ -78,7 +78,10 @@ def delta(at: Setting, state: State, process: Process) -> Steps:
 
 
 def _written(state: State, process: Process, sink: Sink, rows: Rows, *, stands: bool) -> State:
-    """The rows in the sink. A fenced driver must leave none; into a table it may bring what a witness still vouches for."""
+    """The rows in the sink.
+
+    A fenced driver must leave none; into a table it may bring what a witness still vouches for.
+    """
     told = state.lives[process.life].told > process.epoch
     fenced = told or (process.life < state.live and state.lives[state.live].told > 0)
     wrong = f"fenced driver {process.number} has written to {sink.name}" if fenced and not stands else state.wrong

@@ -1,8 +1,9 @@
 """Generate mutants of the modules that decide what is committed, run them, and keep what no test has noticed.
 
-`python -m tests.mutants.generated FILE … --minutes 30` runs those that `generated.json` has no verdict for. A generated mutant is an
-operator on a named function, as one that was written: a negated condition, a changed comparison, a statement left out. All tests
-of the module run until one fails. A mutant that is alive needs a test, or its argument in `generated.json`.
+`python -m tests.mutants.generated FILE … --minutes 30` runs those that `generated.json` has no verdict for. A generated
+mutant is an operator on a named function, as one that was written: a negated condition, a changed comparison, a
+statement left out. All tests of the module run until one fails. A mutant that is alive needs a test, or its argument in
+`generated.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,18 @@ MODULES = {
     "onlyonce/sinks/outbox/units.py": (f"{SINKS}/test_deliver.py",),
 }
 """The modules, and the tests of each: those without a JVM."""
-SWAPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "in": "not in", "not in": "in", "is": "is not", "is not": "is"}
+SWAPS = {
+    "==": "!=",
+    "!=": "==",
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "in": "not in",
+    "not in": "in",
+    "is": "is not",
+    "is not": "is",
+}
 NO_EFFECT = ("passing(", "log.", "self.log.", "query.log.", "assert ", '"""')
 """Statements that no result depends on: fail-points, log lines, docstrings, what mypy needs."""
 
@@ -132,7 +144,10 @@ def verdicts() -> dict[str, dict[str, str]]:
 
 
 def main() -> int:
-    """Run the mutants that have no verdict, until the minutes are over. Return 1 if one is alive without an argument."""
+    """Run the mutants that have no verdict, until the minutes are over.
+
+    Return 1 if one is alive without an argument.
+    """
     from onlyonce.testing.crashtest import scratch
     from tests.mutants import results
     from tests.mutants.nursery import Nursery
@@ -160,7 +175,9 @@ def main() -> int:
                     break
                 verdict = "caught" if fails(mutant.name, mutant.tests) else "alive"
                 print(f"{verdict}: {mutant.name}", flush=True)
-                kept = verdicts() | {mutant.name: {"verdict": verdict, "commit": results.git("rev-parse", "--short", "HEAD")}}
+                kept = verdicts() | {
+                    mutant.name: {"verdict": verdict, "commit": results.git("rev-parse", "--short", "HEAD")}
+                }
                 FILE.write_text(json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False) + "\n")
     alive = [name for name, one in verdicts().items() if one["verdict"] == "alive" and not one.get("why")]
     print(f"generated: {len(verdicts())} of {sum(len(of(file)) for file in MODULES)} have run; alive: {len(alive)}")

@@ -1,7 +1,8 @@
 """Break one file of the product as it is imported: its text is changed, nothing on disk is. libcst is loaded only then.
 
 Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
-that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it, a file of another kind where a test does.
+that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it, a file of another
+kind where a test does.
 """
 
 from __future__ import annotations

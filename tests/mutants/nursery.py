@@ -36,7 +36,13 @@ class Nursery:
         environment.pop("ONLYONCE_FAULT_RESULTS", None)  # what a broken build does is no result
         command = [sys.executable, "-m", "tests.mutants.nursery"]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Nursery:
@@ -82,7 +88,8 @@ def _run(mutant: str, arguments: list[str], told: str, environment: dict[str, st
         hook.install(mutant)
     import pytest
 
-    # The package brings a plugin, so pytest would load all of it by a finder of its own, which comes before that of the mutant.
+    # The package brings a plugin, so pytest would load all of it by a finder of its own, which comes before that of the
+    # mutant.
     code = int(pytest.main(["--assert=plain", *arguments]))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -203,7 +203,19 @@ def _sequences(node: Any, wanted: list[Any]) -> Iterator[int]:
                 yield start
 
 
-_LAYOUT = ("whitespace", "leading_lines", "lines_after", "header", "footer", "lpar", "rpar", "comma", "semicolon", "trailing", "indent")
+_LAYOUT = (
+    "whitespace",
+    "leading_lines",
+    "lines_after",
+    "header",
+    "footer",
+    "lpar",
+    "rpar",
+    "comma",
+    "semicolon",
+    "trailing",
+    "indent",
+)
 
 
 def _same(one: Any, other: Any) -> bool:

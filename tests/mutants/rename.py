@@ -1,8 +1,8 @@
 """Rename an identifier everywhere: `python -m tests.mutants.rename OLD NEW`, on a clean checkout.
 
-In Python each name OLD becomes NEW, also an attribute, a keyword and a part of an import; words in comments, docstrings and strings stay. In the
-mutants the code that operators name is renamed too, and the tests behind `::`. In Markdown a word in backticks is. It knows no
-scopes: a name that two things have is renamed in both, so read the diff.
+In Python each name OLD becomes NEW, also an attribute, a keyword and a part of an import; words in comments, docstrings
+and strings stay. In the mutants the code that operators name is renamed too, and the tests behind `::`. In Markdown a
+word in backticks is. It knows no scopes: a name that two things have is renamed in both, so read the diff.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def in_python(text: str, old: str, new: str) -> str:
         def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
             return updated_node.with_changes(value=new) if updated_node.value == old else updated_node
 
-        def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.SimpleString:
+        def leave_SimpleString(
+            self, original_node: cst.SimpleString, updated_node: cst.SimpleString
+        ) -> cst.SimpleString:
             value = updated_node.value
             renamed = word.sub(new, value) if self.operators else re.sub(rf"::{re.escape(old)}\b", f"::{new}", value)
             return updated_node.with_changes(value=renamed)

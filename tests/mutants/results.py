@@ -1,4 +1,5 @@
-"""results.json: the last verdict of each mutant, the commit at which it ran, and when; the tests of each fault found."""
+"""results.json: the last verdict of each mutant, the commit at which it ran, and when; the tests of each fault
+found."""
 
 from __future__ import annotations
 

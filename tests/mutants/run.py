@@ -36,7 +36,8 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Bench:
-    """The process that forks runs of pytest, the PostgreSQL that the tests share, and what passed on the whole build."""
+    """The process that forks runs of pytest, the PostgreSQL that the tests share, and what passed on the whole
+    build."""
 
     nursery: Nursery
     server: SharedServer
@@ -55,7 +56,10 @@ class Bench:
         failed = sorted(name for name, kinds in found.items() if "failure" in kinds)
         alive = [test for test in mutant.tests if not any(name.startswith(test) for name in failed)]
         if alive:
-            return "alive", f"did not fail: {', '.join(alive)} ({sorted({kind for one in found.values() for kind in one})})"
+            return (
+                "alive",
+                f"did not fail: {', '.join(alive)} ({sorted({kind for one in found.values() for kind in one})})",
+            )
         return "caught", f"{len(failed)} of {len(found)} cases failed"
 
     def _outcomes(self, tests: Iterable[str], mutant: str = "") -> Outcomes:
@@ -117,7 +121,10 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave out mutants whose tests start a JVM")
     wanted = parser.parse_args()
     if results.git("status", "--porcelain", "--untracked-files=no", "--", "onlyonce", "sql"):
-        print("Commit the changes in onlyonce and sql first: a verdict belongs to a commit. Nothing has run.", file=sys.stderr)
+        print(
+            "Commit the changes in onlyonce and sql first: a verdict belongs to a commit. Nothing has run.",
+            file=sys.stderr,
+        )
         return 64
     mutants = [MUTANTS[name] for name in wanted.names] or results.due(only_changed=wanted.changed)
     chosen = [mutant for mutant in mutants if not (wanted.no_spark and mutant.spark)]

@@ -48,7 +48,8 @@ def total() -> str:
     found = results.load()
     verdicts = Counter(found[name]["verdict"] if name in found else "" for name in MUTANTS)
     return (
-        f"Of {len(MUTANTS)} mutants {verdicts['caught']} are caught, {verdicts['equivalent']} are argued to be equivalent, "
+        f"Of {len(MUTANTS)} mutants {verdicts['caught']} are caught, {verdicts['equivalent']} are argued to be "
+        "equivalent, "
         f"{verdicts['alive']} are alive, and {verdicts['']} have no recorded run."
     )
 

@@ -24,7 +24,8 @@ def test_a_module_has_mutants_that_break_it(file: str) -> None:
 def test_conditions_comparisons_and_statements_are_broken() -> None:
     """A fail-point, a log line, a docstring, and code that a function has twice are left alone."""
     code = (
-        'def write(rows):\n    """Write."""\n    passing("here")\n    if rows and len(rows) == 2:\n        log.info("x")\n'
+        'def write(rows):\n    """Write."""\n    passing("here")\n    if rows and len(rows) == 2:\n        '
+        'log.info("x")\n'
         "        store(rows)\n    same()\n    same()\n"
     )
     assert sorted(generated.names_of(code)) == [

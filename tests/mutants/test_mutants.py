@@ -50,7 +50,9 @@ def test_an_operator_ignores_layout_and_other_functions() -> None:
     assert broken == CODE.replace("self.count( rows,\n                        'a' )\n            return rows", "pass")
     assert Negate("Writer.write", "len(rows) > (BOUND)").apply(CODE).count("if (not (len(rows) > (BOUND))):") == 1
     assert "BOUND = (2)" in Replace("", "1", "2").apply(CODE)
-    assert "WHERE a = 2" in ReplaceSql("one", "WHERE a = 1", "WHERE a = 2").apply("-- one --\nWHERE a\n  = 1\n-- two --\nWHERE a = 1\n")
+    assert "WHERE a = 2" in ReplaceSql("one", "WHERE a = 1", "WHERE a = 2").apply(
+        "-- one --\nWHERE a\n  = 1\n-- two --\nWHERE a = 1\n"
+    )
 
 
 @pytest.mark.parametrize(

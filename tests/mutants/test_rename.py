@@ -9,12 +9,14 @@ import pytest
 from tests.mutants import rename
 
 FILES = {
-    "a.py": 'from b import claim  # to claim\n\n\ndef work(claim=claim):\n    """Claim: claim."""\n    return x.claim(claim, claim="claim")\n',
+    "a.py": 'from b import claim  # to claim\n\n\ndef work(claim=claim):\n    """Claim: claim."""\n    return '
+    'x.claim(claim, claim="claim")\n',
     "cases.py": 'Mutant("claim", Never("Writer.claim", "claim(1) > claims"), tests=("t.py::claim[x]",))\n',
     "page.md": "The claim is `claim(x)` and `claims`.\n",
 }
 RENAMED = {
-    "a.py": 'from b import take  # to claim\n\n\ndef work(take=take):\n    """Claim: claim."""\n    return x.take(take, take="claim")\n',
+    "a.py": 'from b import take  # to claim\n\n\ndef work(take=take):\n    """Claim: claim."""\n    return '
+    'x.take(take, take="claim")\n',
     "cases.py": 'Mutant("claim", Never("Writer.take", "take(1) > claims"), tests=("t.py::take[x]",))\n',
     "page.md": "The claim is `take(x)` and `claims`.\n",
 }

@@ -25,7 +25,8 @@ from tests.nexmark.processors import SCHEMA as LAST_TEN_SCHEMA
 SECOND = timedelta(seconds=1)
 LATENESS = 5 * SECOND
 LONG = timedelta(days=1)
-"""The bound of joins that have none in the benchmark: longer than a test's events, and much longer than an auction is open."""
+"""The bound of joins that have none in the benchmark: longer than a test's events, and much longer than an auction is
+open."""
 SIDE = Lookup(name="side", table=Postgres(table="nexmark.side"), keys="key")
 
 
@@ -66,7 +67,8 @@ QUERIES: dict[str, tuple[Output, ...]] = {
 
 
 QUEUED = timedelta(minutes=2)
-"""For how long behind its end an auction's session is open: it gets bids for as long as it is among the last forty, at ten events a second."""
+"""For how long behind its end an auction's session is open: it gets bids for as long as it is among the last forty, at
+ten events a second."""
 CLOSED = "nexmark_closed"
 LAST_TEN = Pipeline(
     name="nexmark_q6",

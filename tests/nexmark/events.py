@@ -1,7 +1,9 @@
-"""The events of Nexmark: people who register, auctions that they open, and bids. Of each fifty one is a person, three are auctions, the others bids.
+"""The events of Nexmark: people who register, auctions that they open, and bids.
 
-The numbers are the benchmark's own (Tucker et al., and Beam's generator), the values are drawn by a seed: one seed, one stream. Most bids are for
-one of the auctions that are still open, half of those for a few hot ones.
+Of each fifty one is a person, three are auctions, the others bids.
+
+The numbers are the benchmark's own (Tucker et al., and Beam's generator), the values are drawn by a seed: one seed, one
+stream. Most bids are for one of the auctions that are still open, half of those for a few hot ones.
 """
 
 from __future__ import annotations
@@ -16,11 +18,23 @@ from typing import Any
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = (
-    "id string, kind string, at timestamp, person long, name string, city string, state string, auction long, item string, category long, "
+    "id string, kind string, at timestamp, person long, name string, city string, state string, auction long, "
+    "item string, category long, "
     "seller long, expires timestamp, bidder long, price long, channel string"
 )
 STATES = ("OR", "ID", "CA", "AZ", "WA", "WY")
-CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne")
+CITIES = (
+    "Phoenix",
+    "Los Angeles",
+    "San Francisco",
+    "Boise",
+    "Portland",
+    "Bend",
+    "Redmond",
+    "Seattle",
+    "Kent",
+    "Cheyenne",
+)
 CHANNELS = ("apple", "google", "facebook", "baidu")
 APART = 41
 """Auctions are numbered so far apart: every third is one of query 2, also in a small set."""
@@ -61,7 +75,12 @@ class Generator:
     def _person(self, at: datetime) -> Event:
         self._people += 1
         number = 1000 + self._people
-        return {"person": number, "name": f"person {number}", "city": self._chance.choice(CITIES), "state": self._chance.choice(STATES)}
+        return {
+            "person": number,
+            "name": f"person {number}",
+            "city": self._chance.choice(CITIES),
+            "state": self._chance.choice(STATES),
+        }
 
     def _auction(self, at: datetime) -> Event:
         number = APART * (24 + len(self._auctions))

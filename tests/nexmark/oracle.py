@@ -1,4 +1,5 @@
-"""The queries once more, in plain Python over all distinct events at once: loops and dicts, no windows of Spark, no batches."""
+"""The queries once more, in plain Python over all distinct events at once: loops and dicts, no windows of Spark, no
+batches."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ def _wins(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
 
 def q9(events: Sequence[Event]) -> Rows:
     """(auction, category, seller, id, bidder, price)."""
-    return Counter((a["auction"], a["category"], a["seller"], b["id"], b["bidder"], b["price"]) for a, b in _wins(events))
+    return Counter(
+        (a["auction"], a["category"], a["seller"], b["id"], b["bidder"], b["price"]) for a, b in _wins(events)
+    )
 
 
 def q4(events: Sequence[Event]) -> Rows:
@@ -97,7 +100,10 @@ def q5(events: Sequence[Event]) -> Rows:
         for start in windows(at(bid), 10 * SECOND, 2 * SECOND):
             counts[start][bid["auction"]] += 1
     return Counter(
-        (start, auction, bids) for start, each in counts.items() for auction, bids in each.items() if bids == max(each.values())
+        (start, auction, bids)
+        for start, each in counts.items()
+        for auction, bids in each.items()
+        if bids == max(each.values())
     )
 
 
@@ -183,7 +189,14 @@ def q20(events: Sequence[Event]) -> Rows:
     """(id, auction, bidder, price, item, seller)."""
     auctions = {a["auction"]: a for a in of(events, "auction") if a["category"] == 10}
     return Counter(
-        (b["id"], b["auction"], b["bidder"], b["price"], auctions[b["auction"]]["item"], auctions[b["auction"]]["seller"])
+        (
+            b["id"],
+            b["auction"],
+            b["bidder"],
+            b["price"],
+            auctions[b["auction"]]["item"],
+            auctions[b["auction"]]["seller"],
+        )
         for b in of(events, "bid")
         if b["auction"] in auctions
     )

@@ -15,8 +15,8 @@ SCHEMA = "seller long, auction long, total long, auctions long"
 class LastTen(StatefulProcessor):
     """Average price of a seller's last ten auctions, told anew with each that has closed: their sum and their number.
 
-    Auctions are taken in the order in which they expire, when no other one of the seller can expire before. So it does not matter in which batches
-    they come.
+    Auctions are taken in the order in which they expire, when no other one of the seller can expire before. So it does
+    not matter in which batches they come.
     """
 
     def init(self, handle: Any) -> None:
@@ -38,7 +38,9 @@ class LastTen(StatefulProcessor):
         """A row for each auction that has expired."""
         now = expiredTimerInfo.getExpiryTimeInMs()
         last = [int(price) for price in self.last.get()[0]] if self.last.exists() else []
-        due = sorted((expires, auction, price) for (expires, auction), (price,) in self.coming.iterator() if expires <= now)
+        due = sorted(
+            (expires, auction, price) for (expires, auction), (price,) in self.coming.iterator() if expires <= now
+        )
         found = []
         for expires, auction, price in due:
             last = [*last, int(price)][-LAST:]

@@ -37,13 +37,21 @@ def q3_auctions(events: DataFrame) -> DataFrame:
 
 
 def q9(events: DataFrame) -> DataFrame:
-    """Winning bids: of each auction the highest bid from its opening until it expires; of two the earlier one, then the one with the higher id. Grouped, not joined: an
-    auction and its bids are one session."""
+    """Winning bids: of each auction the highest bid from its opening until it expires; of two the earlier one, then the
+    one with the higher id.
+
+    Grouped, not joined: an auction and its bids are one session."""
     bid = F.struct("price", (-F.unix_micros("at")).alias("earlier"), "id", "bidder")
     opened = F.max(F.when(F.col("kind") == "auction", F.unix_micros("at"))).alias("opened")
     them = F.collect_list(F.when(F.col("kind") == "bid", bid)).alias("bids")
     grouped = events.where("kind <> 'person'").groupBy("oo_window", "auction")
-    whole = grouped.agg(F.max("category").alias("category"), F.max("seller").alias("seller"), F.max("expires").alias("expires"), opened, them)
+    whole = grouped.agg(
+        F.max("category").alias("category"),
+        F.max("seller").alias("seller"),
+        F.max("expires").alias("expires"),
+        opened,
+        them,
+    )
     best = F.array_max(F.expr("filter(bids, bid -> -bid.earlier BETWEEN opened AND unix_micros(expires))")).alias("bid")
     columns = ("oo_window", "auction", "category", "seller", "expires", "bid.id", "bid.bidder", "bid.price")
     return whole.select("*", best).where("bid IS NOT NULL").select(*columns)
@@ -75,7 +83,9 @@ def q7(prices: DataFrame) -> DataFrame:
     """Highest bid: in each window the bids of the highest price."""
     most = F.max("price").over(Window.partitionBy("oo_window"))
     highest = prices.withColumn("most", most).where("price = most")
-    return highest.select("oo_window", "price", F.explode("bids").alias("bid")).select("oo_window", "price", "bid.id", "bid.auction", "bid.bidder")
+    return highest.select("oo_window", "price", F.explode("bids").alias("bid")).select(
+        "oo_window", "price", "bid.id", "bid.auction", "bid.bidder"
+    )
 
 
 def _ten_seconds() -> object:
@@ -114,21 +124,32 @@ RANKS = {"low": "price < 10000", "middle": "price >= 10000 AND price < 1000000",
 
 
 def q16(events: DataFrame) -> DataFrame:
-    """Channel statistics: of each channel and day how many bids, bidders and auctions, in all and by rank of the price. A stream has no COUNT(DISTINCT): sets are
-    collected, and their size is taken."""
-    ranked = bids(events).withColumn("rank", F.expr(f"CASE WHEN {RANKS['low']} THEN 'low' WHEN {RANKS['middle']} THEN 'middle' ELSE 'high' END"))
+    """Channel statistics: of each channel and day how many bids, bidders and auctions, in all and by rank of the price.
+
+    A stream has no COUNT(DISTINCT): sets are collected, and their size is taken."""
+    ranked = bids(events).withColumn(
+        "rank", F.expr(f"CASE WHEN {RANKS['low']} THEN 'low' WHEN {RANKS['middle']} THEN 'middle' ELSE 'high' END")
+    )
     counts = [F.count(F.lit(1)).alias("bids"), F.max(F.date_format("at", "HH:mm")).alias("minute")]
     counts += [F.count(F.when(F.col("rank") == rank, 1)).alias(f"{rank}_bids") for rank in RANKS]
     for column in ("bidder", "auction"):
         counts.append(F.size(F.collect_set(column)).alias(f"{column}s"))
-        counts += [F.size(F.collect_set(F.when(F.col("rank") == rank, F.col(column)))).alias(f"{rank}_{column}s") for rank in RANKS]
+        counts += [
+            F.size(F.collect_set(F.when(F.col("rank") == rank, F.col(column)))).alias(f"{rank}_{column}s")
+            for rank in RANKS
+        ]
     return ranked.groupBy("oo_window", "channel").agg(*counts)
 
 
 def q18(events: DataFrame) -> DataFrame:
     """Last bid: of each bidder and auction the last one; of two at once the one with the higher id."""
     last = F.max(F.struct("at", "id", "price", "channel")).alias("last")
-    return bids(events).groupBy("oo_window", "bidder", "auction").agg(last).select("oo_window", "bidder", "auction", "last.*")
+    return (
+        bids(events)
+        .groupBy("oo_window", "bidder", "auction")
+        .agg(last)
+        .select("oo_window", "bidder", "auction", "last.*")
+    )
 
 
 def q20_bids(events: DataFrame) -> DataFrame:

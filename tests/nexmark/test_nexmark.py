@@ -1,4 +1,5 @@
-"""Each query of Nexmark that can be declared gives what a plain computation over all events gives, with a kill in the middle of it."""
+"""Each query of Nexmark that can be declared gives what a plain computation over all events gives, with a kill in the
+middle of it."""
 
 from __future__ import annotations
 
@@ -43,11 +44,14 @@ COLUMNS = {
 
 
 def test_the_events_of_a_seed_are_the_same_and_of_each_kind() -> None:
-    """One person and three auctions in fifty; each query of the plain computation finds something, or the test of it would say nothing."""
+    """One person and three auctions in fifty; each query of the plain computation finds something, or the test of it
+    would say nothing."""
     events = list(made.Generator(SEED).events(COUNT))
     assert events == list(made.Generator(SEED).events(COUNT))
     assert [len(oracle.of(events, kind)) for kind in ("person", "auction", "bid")] == [12, 36, 552]
-    assert {query: len(rows) > 2 for query, rows in wanted(events, lambda event: oracle.at(event)).items()} == dict.fromkeys(QUERIES, True)
+    assert {
+        query: len(rows) > 2 for query, rows in wanted(events, lambda event: oracle.at(event)).items()
+    } == dict.fromkeys(QUERIES, True)
 
 
 def wanted(events: list[made.Event], came: Callable[[made.Event], Any]) -> dict[str, oracle.Rows]:
@@ -58,7 +62,11 @@ def wanted(events: list[made.Event], came: Callable[[made.Event], Any]) -> dict[
 
 def found(platform: Platform, pipeline: str, output: Output) -> Counter[Any]:
     """What an output has written."""
-    rows = platform.sql(f"SELECT * FROM {output.sink.table}") if isinstance(output.sink, Postgres) else platform.table(f"{pipeline}/{output.name}")
+    rows = (
+        platform.sql(f"SELECT * FROM {output.sink.table}")
+        if isinstance(output.sink, Postgres)
+        else platform.table(f"{pipeline}/{output.name}")
+    )
     return multiset(rows, *COLUMNS[output.name])
 
 
@@ -70,9 +78,15 @@ def found(platform: Platform, pipeline: str, output: Output) -> Counter[Any]:
     ids=["few", "all"],
 )
 def test_each_query_is_equal_to_a_plain_computation(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, pipeline: str, queries: tuple[str, ...], kill_at: int
+    new_platform: Callable[..., Platform],
+    monkeypatch: pytest.MonkeyPatch,
+    spark: object,
+    pipeline: str,
+    queries: tuple[str, ...],
+    kill_at: int,
 ) -> None:
-    """Files with re-deliveries and events out of order, in several batches; the run is killed when some queries have written, and one has not noted it."""
+    """Files with re-deliveries and events out of order, in several batches; the run is killed when some queries have
+    written, and one has not noted it."""
     platform = new_platform("tests/nexmark/declarations.py")
     platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="1")
     make_side(platform)
@@ -84,7 +98,11 @@ def test_each_query_is_equal_to_a_plain_computation(
     platform.put(pipeline, "last.jsonl", list(cut[-1]))
     platform.run(pipeline, "--close")
 
-    first_seen = {row.id: row.oo_system_time.to_pydatetime() for row in platform.events(pipeline).itertuples() if row.oo_kind == "kept"}
+    first_seen = {
+        row.id: row.oo_system_time.to_pydatetime()
+        for row in platform.events(pipeline).itertuples()
+        if row.oo_kind == "kept"
+    }
     expected = wanted(events, lambda event: first_seen[event["id"]])
     for output in (QUERIES[query][-1] for query in queries):
         assert found(platform, pipeline, output) == expected[output.name], output.name
@@ -98,8 +116,11 @@ def test_each_query_is_equal_to_a_plain_computation(
 @pytest.mark.spark
 @pytest.mark.whole
 @pytest.mark.timeout(900)
-def test_the_last_ten_auctions_of_each_seller(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """Query 6: a pipeline that reads the auctions which another one has closed, with a kill of it; some come long behind others that expire later."""
+def test_the_last_ten_auctions_of_each_seller(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Query 6: a pipeline that reads the auctions which another one has closed, with a kill of it; some come long
+    behind others that expire later."""
     platform = new_platform("tests/nexmark/declarations.py")
     events = list(made.Generator(SEED).events(MANY))
     for number, file in enumerate(made.files(events, 3)):
@@ -118,4 +139,7 @@ def test_the_last_ten_auctions_of_each_seller(new_platform: Callable[..., Platfo
 def make_side(platform: Platform) -> None:
     """The table of query 13: two of ten keys are not in it."""
     rows = ", ".join(f"({key}, '{value}')" for key, value in SIDE.items())
-    platform.sql(f"CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side VALUES {rows}")
+    platform.sql(
+        "CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side "
+        f"VALUES {rows}"
+    )

@@ -65,7 +65,8 @@ def _try(uv: str, wheel: Path, built: str, resolution: str, place: Path) -> tupl
     work.chmod(0o755)
     python = venv / "bin" / "python"
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
-    # A wheel is one direct requirement, so `lowest-direct` would not reach its own: they are resolved from their declaration.
+    # A wheel is one direct requirement, so `lowest-direct` would not reach its own: they are resolved from their
+    # declaration.
     chosen = place / "requirements.txt"
     compiled = [
         uv,

@@ -1,4 +1,5 @@
-"""The page on a real PostgreSQL, behind Airflow's own authentication: real tokens, and no Airflow but its users' tables."""
+"""The page on a real PostgreSQL, behind Airflow's own authentication: real tokens, and no Airflow but its users'
+tables."""
 
 from __future__ import annotations
 

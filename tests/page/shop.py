@@ -1,4 +1,5 @@
-"""A pipeline `shop` in the log by the product's own functions: receive, an output, windows, late rows, backfills, ids."""
+"""A pipeline `shop` in the log by the product's own functions: receive, an output, windows, late rows, backfills,
+ids."""
 
 from __future__ import annotations
 

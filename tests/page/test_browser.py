@@ -1,4 +1,7 @@
-"""The page in a real browser: narrow screens, dark mode, a broken book in red, the search box. Chromium is the system's."""
+"""The page in a real browser: narrow screens, dark mode, a broken book in red, the search box.
+
+Chromium is the system's.
+"""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_that_wait_are_shown_and_no_others(shop: Shop, client: TestClient) -> None:
-    """The first of them on the pipeline's page, all behind its link, each once; a file that is final is none of them, nor one whose
-    batch is not committed."""
+    """The first of them on the pipeline's page, all behind its link, each once; a file that is final is none of them,
+    nor one whose batch is not committed."""
     assert "not final" not in get(client, "/pipelines/shop")
     shop.log.rows(FILES)
     page = get(client, "/pipelines/shop")
@@ -58,7 +58,8 @@ def test_files_that_wait_are_shown_and_no_others(shop: Shop, client: TestClient)
 
 
 def late_events(home: Path, late: int, in_time: int) -> None:
-    """The table `events` with records of one minute: those behind a frontier of an hour later, and those before it was there."""
+    """The table `events` with records of one minute: those behind a frontier of an hour later, and those before it was
+    there."""
     at = DAY + HOUR
     frontier = {"tide": at + HOUR, "ended": None, "silent_tide": None, "silent_clock": None}
     none = dict.fromkeys(frontier)
@@ -81,7 +82,8 @@ def late_events(home: Path, late: int, in_time: int) -> None:
 def test_the_records_that_came_too_late_are_shown(
     shop: Shop, client: TestClient, tmp_path: Path, declared: None
 ) -> None:
-    """Below the windows: the first of them with their ids, window and batch, and how many there are; none that was in time."""
+    """Below the windows: the first of them with their ids, window and batch, and how many there are; none that was in
+    time."""
     late_events(tmp_path, late=30, in_time=40)
     html = get(client, "/pipelines/shop/late", output="per_shop")
     shown = re.findall(r"<tr data-record>\s*<td>id=([\w-]+) ", html)
@@ -147,7 +149,8 @@ UPDATE onlyonce_private.units SET snapshot_id = 8712345 WHERE unique_id = 'shop/
 
 
 def test_what_only_some_pipelines_have_is_told_and_of_others_nothing(shop: Shop, client: TestClient) -> None:
-    """Sources with version and schemas, chains, state, windows that wait for a pane, reasons, from when on the log is whole, snapshots."""
+    """Sources with version and schemas, chains, state, windows that wait for a pane, reasons, from when on the log is
+    whole, snapshots."""
     plain = get(client, "/pipelines/shop")
     marks = ("data-source", "data-output", "data-state", "data-held", "data-reason", "data-kept-from", "data-schemas")
     assert [mark for mark in marks if mark in plain] == []

@@ -44,7 +44,8 @@ def get(client: TestClient, path: str, **parameters: Any) -> str:
 def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, client: TestClient) -> None:
     """Each one against a question of the private tables."""
     [(batches, kept, duplicate, invalid, remnant, last, tide)] = log.rows(
-        f"SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(remnant)::int, max(batch_id), max(tide_after) "
+        "SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(remnant)::int, "
+        "max(batch_id), max(tide_after) "
         f"FROM {PRIVATE}.batches WHERE lineage = 'shop/receive/1' AND state = 'committed'"
     )
     [(late,)] = log.rows(f"SELECT sum(late)::int FROM {PRIVATE}.window_counts")
@@ -94,7 +95,10 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
         )
 
     def oracle(column: str, query: str) -> Counter[Any]:
-        last = f"SELECT batch_id, {column} FROM {PRIVATE}.batches WHERE lineage = 'shop/{query}/1' AND state = 'committed' "
+        last = (
+            f"SELECT batch_id, {column} FROM {PRIVATE}.batches WHERE lineage = 'shop/{query}/1' AND state = "
+            "'committed' "
+        )
         return log.multiset(f"SELECT * FROM ({last} ORDER BY batch_id DESC LIMIT 60) x WHERE {column} > 0")
 
     assert bars("kept") == oracle("kept", "receive")
@@ -144,9 +148,9 @@ def test_a_record_that_is_lost_from_the_books_is_red(log: Log, shop: Shop, clien
 @pytest.mark.parametrize("path, parameters, mark, statement", [
     ("batches", {"lineage": "shop/receive/1"}, "batch", f"SELECT batch_id::text FROM {PRIVATE}.batches WHERE lineage = 'shop/receive/1'"),
     ("windows", {"output": "per_shop"}, "window",
-     "SELECT to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00/') || generation FROM onlyonce_private.panes"),
+     "SELECT to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00/') || generation FROM " "onlyonce_private.panes"),
     ("late", {"output": "per_shop"}, "window",
-     "SELECT to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00') FROM onlyonce_private.window_counts WHERE late > 0"),
+     "SELECT to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00') FROM " "onlyonce_private.window_counts WHERE late > 0"),
 ])  # fmt: skip
 def test_paging_shows_each_row_once(
     log: Log, shop: Shop, client: TestClient, path: str, parameters: dict[str, str], mark: str, statement: str
@@ -190,7 +194,8 @@ def test_the_windows_have_their_generations_and_states(log: Log, shop: Shop, cli
 
 
 def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop: Shop, client: TestClient) -> None:
-    """Scheduled runs of two DAGs have one id; the log tells which pipeline each has driven, whatever the DAGs are called."""
+    """Scheduled runs of two DAGs have one id; the log tells which pipeline each has driven, whatever the DAGs are
+    called."""
     other = Shop(log, "other")
     other.do(other.receive(run_id="scheduled__1"), other.output(run_id="scheduled__1"))
     other.driven_by("other one", "scheduled__1")
@@ -348,7 +353,10 @@ def test_a_log_that_is_away_is_told_and_no_traceback(client: TestClient, monkeyp
 def test_the_page_asks_as_the_reader_and_reads_only(log: Log, shop: Shop, client: TestClient, server: Any) -> None:
     """All of it under the reader's name, in read-only transactions: the only URL that it has is the reader's."""
     ask(server.url("admin"), "SELECT pg_stat_reset()")
-    sessions = "SELECT usename, count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-page' AND datname = %s GROUP BY 1"
+    sessions = (
+        "SELECT usename, count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-page' AND datname = "
+        "%s GROUP BY 1"
+    )
     for path in PATHS:
         get(client, path)
 

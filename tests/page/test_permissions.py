@@ -1,4 +1,5 @@
-"""What a user of Airflow sees of the log: the pipelines of the DAGs that Airflow shows, and record values with a permission more."""
+"""What a user of Airflow sees of the log: the pipelines of the DAGs that Airflow shows, and record values with a
+permission more."""
 
 from __future__ import annotations
 
@@ -77,8 +78,17 @@ def test_reasons_of_rejected_records_are_values(shop: Shop, by_name: Any) -> Non
 
 @pytest.mark.parametrize("kind", sight.QUOTING)
 def test_what_findings_quote_is_for_those_who_may_see_records(log: Log, shop: Shop, by_name: Any, kind: str) -> None:
-    """An error of a function or an answer of a target repeats what was in the record. The kinds are the doctor's own."""
-    stuck = Finding(kind, "shop/per_shop", "the last answer: no such person: o'neil", "nothing is lost", Repair("onlyonce deliver shop"))
+    """An error of a function or an answer of a target repeats what was in the record.
+
+    The kinds are the doctor's own.
+    """
+    stuck = Finding(
+        kind,
+        "shop/per_shop",
+        "the last answer: no such person: o'neil",
+        "nothing is lost",
+        Repair("onlyonce deliver shop"),
+    )
     run(log.database, lambda connection: health.note(connection, [stuck.row()]))
 
     pages = {role: by_name("hourly", role).get("/").text for role in ("VIEWER", "USER")}

@@ -1,4 +1,5 @@
-"""Each route of the page, taken from the app's own table, asked by those who may not see what it shows, and with what can't be meant."""
+"""Each route of the page, taken from the app's own table, asked by those who may not see what it shows, and with what
+can't be meant."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def said(answer: Response, *names: str) -> tuple[int, str]:
 def test_what_a_user_may_not_see_is_as_if_it_were_not_there(
     shop: Shop, by_name: Any, tmp_path: Path, method: str, path: str, dags: str
 ) -> None:
-    """The answer is the one for names that the log does not have, so it does not even say whether the pipeline exists."""
+    """The answer is the one for names that the log does not have, so it does not even say whether the pipeline
+    exists."""
     events(tmp_path)
     client = by_name(dags)
 

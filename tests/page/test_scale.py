@@ -1,4 +1,6 @@
-"""The page stays quick as the log grows: each question reads about as much of ten times the log. A million commits: README.
+"""The page stays quick as the log grows: each question reads about as much of ten times the log.
+
+A million commits: README.
 
 Measured in pages of the database, which a busy machine does not change, on rows that are put there by SQL.
 """

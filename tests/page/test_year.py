@@ -1,5 +1,5 @@
-"""A night on call: a year of flights, one fault after the other, each seen on the page, explained by the doctor and mended by
-its advice; at the end every result is the plain computation's."""
+"""A night on call: a year of flights, one fault after the other, each seen on the page, explained by the doctor and
+mended by its advice; at the end every result is the plain computation's."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def on_call(new_platform: Callable[..., Platform], token: Token, monkeypatch: py
 
 
 def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spark: object) -> None:
-    """A driver killed in its fourth batch; a checkpoint lost; filters damaged; ids lost; a leftover; a backfill killed; then
-    the first files are delivered again."""
+    """A driver killed in its fourth batch; a checkpoint lost; filters damaged; ids lost; a leftover; a backfill killed;
+    then the first files are delivered again."""
     platform = on_call.platform
     feed("flights", settings.inbox("flights"), duplicates=0.05)
     files = sorted(settings.inbox("flights").glob("*.jsonl"))
@@ -96,7 +96,8 @@ def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spar
     on_call.mended("--yes")
 
     platform.sql(
-        "UPDATE onlyonce_private.catalog_chunks SET filter = set_byte(filter, 30, 255 - get_byte(filter, 30)) WHERE id_count > 0"
+        "UPDATE onlyonce_private.catalog_chunks SET filter = set_byte(filter, 30, 255 - get_byte(filter, 30)) "
+        "WHERE id_count > 0"
     )
     assert on_call.hourly() == ["damaged filters"]
     on_call.mended()

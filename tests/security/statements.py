@@ -15,7 +15,9 @@ ERASING = "tests/unit/model/operate/test_model_erasing.py::"
 FORGET = "tests/contract/operate/test_forget.py::"
 ERASED = "tests/contract/operate/test_erased_places.py::"
 FAILING = "tests/spark/operate/test_forget.py::test_an_output_that_fails_holds_up_no_other_and_is_named"
-EVERYWHERE = "tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names"
+EVERYWHERE = (
+    "tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names"
+)
 OUTSIDE = "tests/spark/operate/test_forget_outside.py::test_of_what_is_outside_the_receipt_names_what_a_search_finds"
 IN_STORE = "tests/storage/test_forget_in_store.py::test_in_a_store_the_receipt_names_what_a_search_finds"
 ELSEWHERE = {
@@ -32,15 +34,15 @@ ELSEWHERE = {
     "So is what a finding of the doctor quotes: an error of a function, or an answer of a target.": f"{PERMISSIONS}test_what_findings_quote_is_for_those_who_may_see_records",
     "A search is a POST, so no access log contains its values.": f"{PERMISSIONS}test_record_values_need_permission_to_start_runs",
     "`onlyonce_reader` has permission to read the views and to call two functions, and no other.": "tests/contract/commitlog/test_reader.py::test_the_reader_changes_nothing_by_any_kind_of_statement",
-    "`onlyonce forget` parses each line that may hold a value, so every spelling of the value is found: each escape of JSON, doubled quotes of CSV, Latin-1 and UTF-16.":
+    "`onlyonce forget` parses each line that may hold a value, so every spelling of the value is found: each " "escape of JSON, doubled quotes of CSV, Latin-1 and UTF-16.":
         f"{FORGET}test_line_in_another_encoding_goes",
     "The [conversion table](../reference/values.md) decides what the value is.": f"{ERASING}test_a_value_is_compared_as_events_has_it",
     "An invalid line is searched for its fields too,": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
     "and a message of Pub/Sub, Avro or Protobuf that is no record for what it says.": f"{FORGET}test_message_that_is_no_record_goes",
     "No line makes the search fail, however deep or long it is.": f"{ERASING}test_no_line_makes_the_search_fail",
     "If a record of `events` has no line in the input files, the receipt reports it and the exit code is 1.": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
-    "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of another person.": FAILING,
-    "The receipt names the output and the `onlyonce backfill` that goes on once the cause is repaired; the exit code is 1.": FAILING,
+    "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of " "another person.": FAILING,
+    "The receipt names the output and the `onlyonce backfill` that goes on once the cause is repaired; the exit " "code is 1.": FAILING,
     "After an erasure no value is in Spark's state of an output that can be computed again,": EVERYWHERE,
     "It erases from pipelines with several sources, each by its own ids.": "tests/spark/operate/test_forget.py::test_a_record_of_one_of_several_sources_goes",
     "A `Stateful` output whose state has the values is computed from the start by the next run.":
@@ -109,7 +111,9 @@ def missing(sentences: tuple[str, ...]) -> list[str]:
 
 def of_page() -> Iterator[str]:
     """Yield each sentence of the page's paragraphs, without tables and code."""
-    sections = re.split(r"^#+ ", re.sub(r"^```.*?^```", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE)
+    sections = re.split(
+        r"^#+ ", re.sub(r"^```.*?^```", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE
+    )
     for section in sections:
         _, _, rest = section.partition("\n")
         for paragraph in re.split(r"\n\s*\n", rest):
@@ -120,4 +124,8 @@ def of_page() -> Iterator[str]:
 def unproved(stated: list[str]) -> list[str]:
     """Return the sentences of the page that no case states, and that are not known to need none."""
     known = (*stated, *ELSEWHERE)
-    return [one for one in of_page() if one and not one.startswith(NO_CASE) and not any(part in one or one in part for part in known)]
+    return [
+        one
+        for one in of_page()
+        if one and not one.startswith(NO_CASE) and not any(part in one or one in part for part in known)
+    ]

@@ -39,19 +39,31 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 
 @states(
-    "`env_vars`, `conf` and the other words of the operator are refused with a variable that a declaration names, with what is called a password, token, "
+    "`env_vars`, `conf` and the other words of the operator are refused with a variable that a declaration names, "
+    "with what is called a password, token, "
     "secret or key, or with a password in a URL."
 )
 @pytest.mark.parametrize("given", GIVEN)
 def test_no_word_of_the_operator_holds_a_secret(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them is on spark-submit's command line or in the rendered template. A reference to a Secret holds none."""
+    """Each of them is on spark-submit's command line or in the rendered template.
+
+    A reference to a Secret holds none.
+    """
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/mysql_shop.py")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
-    plain = {"spark.kubernetes.driver.secretKeyRef.TEST_MYSQL": "shop:key", "spark.kubernetes.driver.label.team-key": "a", "spark.yarn.appMasterEnv.TZ": "UTC"}
+    plain = {
+        "spark.kubernetes.driver.secretKeyRef.TEST_MYSQL": "shop:key",
+        "spark.kubernetes.driver.label.team-key": "a",
+        "spark.yarn.appMasterEnv.TZ": "UTC",
+    }
     with DAG("d"):
         refused = SparkJobOperator(task_id="drain", pipeline="shop", **GIVEN[given])
         taken = SparkJobOperator(
-            task_id="taken", pipeline="shop", conf=plain, env_vars={"TOKENIZERS_PARALLELISM": "1"}, repositories="https://maven.example"
+            task_id="taken",
+            pipeline="shop",
+            conf=plain,
+            env_vars={"TOKENIZERS_PARALLELISM": "1"},
+            repositories="https://maven.example",
         )
 
     with pytest.raises(Refused, match="in the rendered template") as told:
@@ -64,14 +76,28 @@ def test_no_word_of_the_operator_holds_a_secret(given: str, monkeypatch: pytest.
 SECRETS = {"SHOP_DSN": "s3cret-a\rspark.s3cret-b\n\ts3cret-c\\s3cret-d", "AWS_ACCESS_KEY_ID": "s3cret-e"}
 
 
-@states("Spark's pages and event logs redact every variable of drivers and executors, and whatever your own `spark.redaction.regex` redacts.")
+@states(
+    "Spark's pages and event logs redact every variable of drivers and executors, and whatever your own "
+    "`spark.redaction.regex` redacts."
+)
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443"])
 @pytest.mark.spark
 def test_spark_submit_prints_no_secret(master: str) -> None:
-    """The real one, told to say all that it knows: variables of drivers and executors, the team's own setting, and a value of several lines."""
+    """The real one, told to say all that it knows: variables of drivers and executors, the team's own setting, and a
+    value of several lines."""
     theirs = {redaction.SETTING: redaction.merged("iban"), "spark.iban": "s3cret-f", "spark.plain": "shown"}
     with secret_properties(master, SECRETS, SECRETS, SECRETS, theirs) as path:
-        argv = [_find_spark_home() + "/bin/spark-submit", "--verbose", "--master", "local[1]", "--properties-file", path, "--class", "no.Such", "spark-internal"]
+        argv = [
+            _find_spark_home() + "/bin/spark-submit",
+            "--verbose",
+            "--master",
+            "local[1]",
+            "--properties-file",
+            path,
+            "--class",
+            "no.Such",
+            "spark-internal",
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
 
     assert re.search(r"spark\.\S+\.SHOP_DSN", done.stdout + done.stderr)
@@ -79,7 +105,9 @@ def test_spark_submit_prints_no_secret(master: str) -> None:
     assert re.findall("s3cret-.", done.stdout + done.stderr) == []
 
 
-@states("In YARN the driver gets the variables that the declaration names by a file that only Airflow's account may read.")
+@states(
+    "In YARN the driver gets the variables that the declaration names by a file that only Airflow's account may read."
+)
 def test_every_kind_of_named_variable_is_found() -> None:
     """By an option, by `env:NAME`, and to a class of the user's own."""
     webhook = Webhook(url="https://x", authorization="TOKEN_OF", secret="KEY_OF")

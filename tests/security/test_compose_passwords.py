@@ -20,10 +20,15 @@ def test_few_services_have_the_writers_password() -> None:
     assert holders("ONLYONCE_WRITER_PASSWORD") == {"setup", "airflow-scheduler"}
     assert {"airflow-api-server", "airflow-triggerer", "airflow-dag-processor"} <= holders("ONLYONCE_READER_PASSWORD")
     assert holders("ONLYONCE_ADMIN_PASSWORD") == {"postgres", "setup"}
-    assert not any("PASSWORD" in str(composed.load()["services"][name]) for name in ("spark-master", "spark-worker", "kafka"))
+    assert not any(
+        "PASSWORD" in str(composed.load()["services"][name]) for name in ("spark-master", "spark-worker", "kafka")
+    )
 
 
-@states("No service runs as root, and none keeps a capability.", "Ports are open on 127.0.0.1 only; whoever opens one to a network puts TLS before it.")
+@states(
+    "No service runs as root, and none keeps a capability.",
+    "Ports are open on 127.0.0.1 only; whoever opens one to a network puts TLS before it.",
+)
 def test_services_have_no_privileges() -> None:
     """Nor can a process gain any, and no port is open to another machine."""
     for name, service in composed.load()["services"].items():
@@ -38,5 +43,14 @@ def test_root_file_systems_are_read_only() -> None:
     services = composed.load()["services"]
 
     assert list(rules.root_is_read_only(composed.load())) == []
-    assert {name for name, service in services.items() if not service.get("read_only")} == {"kafka", "airflow-scheduler", "spark-master", "spark-worker"}
-    assert {name for name, service in services.items() if service.get("configs")} == {"airflow-scheduler", "spark-master", "spark-worker"}
+    assert {name for name, service in services.items() if not service.get("read_only")} == {
+        "kafka",
+        "airflow-scheduler",
+        "spark-master",
+        "spark-worker",
+    }
+    assert {name for name, service in services.items() if service.get("configs")} == {
+        "airflow-scheduler",
+        "spark-master",
+        "spark-worker",
+    }

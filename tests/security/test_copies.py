@@ -43,9 +43,13 @@ def test_the_copy_of_a_blanked_file_is_private(tmp_path: Path, monkeypatch: pyte
     assert seen == [0o600]
 
 
-@states("What goes to the system's temporary folder has a name that no other user can guess, in a folder that no other user may enter.")
+@states(
+    "What goes to the system's temporary folder has a name that no other user can guess, in a folder that no "
+    "other user may enter."
+)
 def test_no_file_of_tmp_has_a_name_that_can_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the home can't be made: another user could have put a link at that name, and the output would go to the file that it names."""
+    """Where the home can't be made: another user could have put a link at that name, and the output would go to the
+    file that it names."""
     (tmp_path / "file").write_text("")
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -66,7 +66,10 @@ def fake() -> Iterator[FakeServer]:
     server.close()
 
 
-@states("A program that takes the server's port gets no password: each URL that libpq reads has `require_auth=scram-sha-256`.")
+@states(
+    "A program that takes the server's port gets no password: each URL that libpq reads has "
+    "`require_auth=scram-sha-256`."
+)
 def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no role, by no URL that libpq reads; the fake does get the password of a URL without the option."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
@@ -107,7 +110,8 @@ OK = b"\0\0\0\2\0\0\0"
 
 
 class FakeMySQL(FakeServer):
-    """Speak MySQL's protocol far enough to ask for a password by a method, or to ask for a file of the client once it has let the client in."""
+    """Speak MySQL's protocol far enough to ask for a password by a method, or to ask for a file of the client once it
+    has let the client in."""
 
     asks = b""
     file = b""
@@ -117,7 +121,9 @@ class FakeMySQL(FakeServer):
         self._send(client, 0, HANDSHAKE)
         number, _ = self._receive(client)
         if self.asks:
-            self._send(client, number + 1, b"\xfe" + self.asks + b"\0" + (b"\4Password: " if self.asks == b"dialog" else b""))
+            self._send(
+                client, number + 1, b"\xfe" + self.asks + b"\0" + (b"\4Password: " if self.asks == b"dialog" else b"")
+            )
             number, answer = self._receive(client)
             self.got += answer
         self._send(client, number + 1, OK)
@@ -153,7 +159,10 @@ def ask_mysql(server: FakeMySQL, options: str = "") -> None:
         connection.exec_driver_sql("SELECT 1")
 
 
-@states("A MySQL sink sends its password in clear text over TLS only, and never a file of this machine, whatever the server asks for.")
+@states(
+    "A MySQL sink sends its password in clear text over TLS only, and never a file of this machine, whatever the "
+    "server asks for."
+)
 @pytest.mark.parametrize("method", [b"mysql_clear_password", b"dialog"])
 def test_a_fake_mysql_server_gets_no_password(fake_mysql: FakeMySQL, method: bytes) -> None:
     """By either method; PyMySQL by itself sends it."""
@@ -165,7 +174,10 @@ def test_a_fake_mysql_server_gets_no_password(fake_mysql: FakeMySQL, method: byt
     assert fake_mysql.got == b""
 
 
-@states("A MySQL sink sends its password in clear text over TLS only, and never a file of this machine, whatever the server asks for.")
+@states(
+    "A MySQL sink sends its password in clear text over TLS only, and never a file of this machine, whatever the "
+    "server asks for."
+)
 def test_a_fake_mysql_server_gets_no_file(fake_mysql: FakeMySQL, tmp_path: Path) -> None:
     """Also if the URL allows LOAD DATA LOCAL."""
     secret = tmp_path / "secret"

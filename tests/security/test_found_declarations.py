@@ -28,7 +28,10 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONLYONCE_PIPELINES", raising=False)
 
 
-@states("A `pipelines.py` that was only found in the current folder runs only if it and its folder belong to you or to root.")
+@states(
+    "A `pipelines.py` that was only found in the current folder runs only if it and its folder belong to you or "
+    "to root."
+)
 @needs_root
 @pytest.mark.parametrize("given", ["file", "folder"])
 def test_a_found_file_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
@@ -61,7 +64,9 @@ def test_a_found_file_that_others_can_choose_is_not_run(tmp_path: Path, given: s
     else:
         (own / "pipelines.py" if given == "file" else own).chmod(0o777)
 
-    with pytest.raises(Refused, match="belongs to another user" if given.startswith("link") else "written by every user"):
+    with pytest.raises(
+        Refused, match="belongs to another user" if given.startswith("link") else "written by every user"
+    ):
         loading.load()
     assert not Path(RAN).exists()
 
@@ -70,7 +75,10 @@ def test_a_found_file_that_others_can_choose_is_not_run(tmp_path: Path, given: s
         assert loading.load() == {}
 
 
-@states("The same holds for an `onlyonce.toml` that was found: it names files that are run, and addresses that get passwords.")
+@states(
+    "The same holds for an `onlyonce.toml` that was found: it names files that are run, and addresses that get "
+    "passwords."
+)
 @needs_root
 def test_found_settings_of_another_user_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that ONLYONCE_CONFIG names is read, whichever user owns it."""
@@ -94,8 +102,17 @@ def test_workers_import_nothing_from_a_folder_of_others(tmp_path: Path) -> None:
 
     for mode, variables in ((0o755, {}), (0o1777, {"PYTHONSAFEPATH": "1"})):
         tmp_path.chmod(mode)
-        given = {name.removeprefix("spark.executorEnv."): value for name, value in options._of_local({}).items() if name.startswith("spark.executorEnv.")}
-        subprocess.run([sys.executable, "-m", "onlyonce.session.worker_daemon", "nothing"], env={**os.environ, **given}, check=False, capture_output=True)
+        given = {
+            name.removeprefix("spark.executorEnv."): value
+            for name, value in options._of_local({}).items()
+            if name.startswith("spark.executorEnv.")
+        }
+        subprocess.run(
+            [sys.executable, "-m", "onlyonce.session.worker_daemon", "nothing"],
+            env={**os.environ, **given},
+            check=False,
+            capture_output=True,
+        )
         assert given == variables
         assert Path(RAN).exists() == (mode == 0o755)
         Path(RAN).unlink(missing_ok=True)

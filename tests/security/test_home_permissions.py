@@ -41,7 +41,9 @@ def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F8
         (home / name / "below" / "secret").write_text("u17")
     secrets = [*home.rglob("secret"), *home.glob("postgres/*.url"), *home.glob("postgres/*.json")]
 
-    read = subprocess.run(["cat", *secrets], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False)
+    read = subprocess.run(
+        ["cat", *secrets], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False
+    )
     listed = subprocess.run(["ls", home], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False)
 
     assert len(secrets) >= len(home_folders.FOLDERS) + 5
@@ -49,7 +51,9 @@ def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F8
     assert disk_state.permissions() == []
 
 
-@states("`onlyonce doctor` reports data that belongs to `nobody`, with the commands that give it an account of its own.")
+@states(
+    "`onlyonce doctor` reports data that belongs to `nobody`, with the commands that give it an account of its own."
+)
 @needs_root
 def test_the_doctor_reports_the_account_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data of another account is not reported."""
@@ -91,7 +95,9 @@ def command(temporary: Path, *arguments: str) -> subprocess.CompletedProcess[str
     """Run a command, with a temporary folder of its own."""
     environment = {**os.environ, "TMPDIR": str(temporary), "ONLYONCE_PIPELINES": str(ROOT / "jobs" / "pipelines.py")}
     program = str(Path(sys.executable).with_name("onlyonce"))
-    return subprocess.run([program, *arguments], env=environment, umask=0, capture_output=True, text=True, check=False, cwd=temporary)
+    return subprocess.run(
+        [program, *arguments], env=environment, umask=0, capture_output=True, text=True, check=False, cwd=temporary
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +107,30 @@ def ran(home: Path) -> Ran:  # noqa: F811
     inbox, temporary = home / "inbox" / "flights", home.parent / "temporary"
     inbox.mkdir(parents=True)
     temporary.mkdir()
-    good = '{"carrier": "UA", "flight": 1, "origin": "EWR", "scheduled_departure": "2013-01-01T10:00:00Z", "arr_delay": 1}'
+    good = (
+        '{"carrier": "UA", "flight": 1, "origin": "EWR", "scheduled_departure": "2013-01-01T10:00:00Z", "arr_delay": 1}'
+    )
     hostile = good.replace("UA", json.dumps(HOSTILE)[1:-1])
     (inbox / f"{HOSTILE}.jsonl").write_text(f"{good}\n{HOSTILE}\n{hostile}\n")
     return Ran(home, temporary, command(temporary, "run", "flights", "--close"))
 
 
-@states("Nothing that a run writes into `.onlyonce/` or into the system's temporary folder can be read by another user, whatever the umask.")
+@states(
+    "Nothing that a run writes into `.onlyonce/` or into the system's temporary folder can be read by another "
+    "user, whatever the umask."
+)
 @needs_root
 @pytest.mark.spark
 def test_another_user_reads_nothing_that_a_run_has_written(ran: Ran) -> None:
-    """The driver, its JVM and its workers. The umask is left to the user, who may share a result table outside the home."""
-    written = [path for path in (*ran.home.rglob("*"), *ran.temporary.rglob("*")) if path.is_file() and path.name != "format" and "postgres" not in path.parts]
+    """The driver, its JVM and its workers.
+
+    The umask is left to the user, who may share a result table outside the home.
+    """
+    written = [
+        path
+        for path in (*ran.home.rglob("*"), *ran.temporary.rglob("*"))
+        if path.is_file() and path.name != "format" and "postgres" not in path.parts
+    ]
     names = "".join(f"{path}\n" for path in written if HOSTILE not in path.name)
     ran.temporary.chmod(0o1777)
     read = subprocess.run(
@@ -124,9 +142,15 @@ def test_another_user_reads_nothing_that_a_run_has_written(ran: Ran) -> None:
     assert read.stdout == ""
 
 
-@states(r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs and progress lines.")
+@states(
+    r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs "
+    r"and progress lines."
+)
 @pytest.mark.spark
-@pytest.mark.parametrize("asked", ["run", "invalid flights", "status", "outputs", "sql 'select * from onlyonce.invalid'", "trace flights nothing"])
+@pytest.mark.parametrize(
+    "asked",
+    ["run", "invalid flights", "status", "outputs", "sql 'select * from onlyonce.invalid'", "trace flights nothing"],
+)
 def test_no_command_prints_a_control_character(ran: Ran, asked: str) -> None:
     """Of records and a file name that a running platform has taken in."""
     done = ran.done if asked == "run" else ran.command(*shlex.split(asked))
@@ -140,14 +164,18 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "log of a process": lambda at: processes.open_log(at, "airflow").close(),
     "traceback": lambda at: unexpected.keep(ValueError("u17")),
     "format": lambda at: formats.make_home(),
-    "feed": lambda at: CliRunner().invoke(app, ["feed", "flights", "--files", "1", "--records", "5"], catch_exceptions=False),
+    "feed": lambda at: CliRunner().invoke(
+        app, ["feed", "flights", "--files", "1", "--records", "5"], catch_exceptions=False
+    ),
     "environment of Airflow": lambda at: airflow_environment.environment(),
 }
 
 
 @states("Whichever command makes a folder of `.onlyonce/` makes it so, also one that runs before `up`.")
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_command_before_up_makes_private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+def test_a_command_before_up_makes_private_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
     """With the umask of most shells. `up` leaves a folder that exists as it is."""
     at = tmp_path / "home"
     monkeypatch.setenv("ONLYONCE_HOME", str(at))
@@ -163,9 +191,14 @@ def test_a_command_before_up_makes_private_folders(tmp_path: Path, monkeypatch: 
     assert [*home_folders.wider(at)] == []
 
 
-@states("So does a job whose database is one of your own, and so does `onlyonce init` with the inbox of a project, which gets a copy of your sample.")
+@states(
+    "So does a job whose database is one of your own, and so does `onlyonce init` with the inbox of a project, "
+    "which gets a copy of your sample."
+)
 @pytest.mark.parametrize("made", ["home", "project"])
-def test_data_outside_the_embedded_platform_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str) -> None:
+def test_data_outside_the_embedded_platform_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
     """With the umask of most shells."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://u@nowhere.invalid/db")
@@ -176,11 +209,19 @@ def test_data_outside_the_embedded_platform_is_private(tmp_path: Path, monkeypat
         if made == "home":
             formats.make_home()
         else:
-            subprocess.run([Path(sys.executable).with_name("onlyonce"), "init", "shop", "--from", "sample.jsonl"], check=True, capture_output=True)
+            subprocess.run(
+                [Path(sys.executable).with_name("onlyonce"), "init", "shop", "--from", "sample.jsonl"],
+                check=True,
+                capture_output=True,
+            )
     finally:
         os.umask(before)
 
-    folders = [tmp_path / "home" / name for name in home_folders.FOLDERS] if made == "home" else [one.parent for one in tmp_path.glob("*/inbox/*")]
+    folders = (
+        [tmp_path / "home" / name for name in home_folders.FOLDERS]
+        if made == "home"
+        else [one.parent for one in tmp_path.glob("*/inbox/*")]
+    )
     assert {one: oct(one.stat().st_mode & 0o777) for one in folders} == dict.fromkeys(folders, "0o700") != {}
 
 

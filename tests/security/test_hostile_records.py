@@ -65,7 +65,10 @@ def test_no_name_reads_as_another_one() -> None:
     assert r"gpj\u202eexe.\u202d\u2067x" in found
 
 
-@states(r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs and progress lines.")
+@states(
+    r"A control character of a record, a file name or an error is printed as `\x1b`, in tables, error lines, logs "
+    r"and progress lines."
+)
 @pytest.mark.parametrize(
     "written",
     [
@@ -81,10 +84,23 @@ def test_no_name_reads_as_another_one() -> None:
         lambda: app._templates.from_string("{{ odd }}").render(odd=ODD),
         lambda: app._templates.from_string("<input value='{{ odd }}'>").render(odd=ODD),
     ],
-    ids=["rows", "report", "error", "line", "error's text", "reason", "log", "log in JSON", "task's log", "page", "page's attribute"],
+    ids=[
+        "rows",
+        "report",
+        "error",
+        "line",
+        "error's text",
+        "reason",
+        "log",
+        "log in JSON",
+        "task's log",
+        "page",
+        "page's attribute",
+    ],
 )
 def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> None:
-    """Not one of C0 or C1, except line breaks and tabs; nor what turns the direction, ends a line or can't be encoded."""
+    """Not one of C0 or C1, except line breaks and tabs; nor what turns the direction, ends a line or can't be
+    encoded."""
     found = written()
 
     assert CONTROLS.findall(found) == []
@@ -95,7 +111,9 @@ def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> 
 @states("What Spark itself logs in a driver of one machine has a question mark for each.")
 def test_sparks_own_log_hides_them() -> None:
     """Log4j replaces the characters of the pattern in its messages and traces; it has no halves of surrogate pairs."""
-    found = re.search(r"%replace\{%m%n%ex\}\{(\[.*?\])\}\{\?\}", (ROOT / "onlyonce/spark/log4j2.properties").read_text())
+    found = re.search(
+        r"%replace\{%m%n%ex\}\{(\[.*?\])\}\{\?\}", (ROOT / "onlyonce/spark/log4j2.properties").read_text()
+    )
 
     assert found is not None
     assert CONTROLS.findall(re.sub(found[1].replace("\\\\", "\\"), "?", ODD.replace("\udc80", ""))) == []
@@ -129,7 +147,9 @@ def test_there_is_one_console() -> None:
     assert issubclass(tables.Visible, Console)
 
 
-@states("`onlyonce up` prints the password of Airflow's page once, when it makes it; later it names the file that holds it.")
+@states(
+    "`onlyonce up` prints the password of Airflow's page once, when it makes it; later it names the file that holds it."
+)
 def test_the_password_is_printed_once(tmp_path: Path) -> None:
     """A terminal's history and a CI log have it only if the person has just made the platform."""
     file = tmp_path / "passwords"

@@ -17,10 +17,15 @@ JARS = Path(sys.prefix) / "jars"
 def compared(folder: Path) -> int:
     """Return the exit code of the comparison that set-up makes after it has got the jars."""
     command = ["make", "--silent", "--file=-", "jar-hashes", f"JARS={folder}"]
-    return subprocess.run(command, cwd=ROOT, input=(ROOT / "Makefile").read_text(), text=True, capture_output=True, check=False).returncode
+    return subprocess.run(
+        command, cwd=ROOT, input=(ROOT / "Makefile").read_text(), text=True, capture_output=True, check=False
+    ).returncode
 
 
-@states("Set-up refuses jars that differ from our own hashes (`docker/*.sha256`), and `make jar-hashes` compares them again.")
+@states(
+    "Set-up refuses jars that differ from our own hashes (`docker/*.sha256`), and `make jar-hashes` compares them "
+    "again."
+)
 @pytest.mark.parametrize("change", ["changed", "more", "missing"])
 def test_other_jars_are_refused(tmp_path: Path, change: str) -> None:
     """One that is changed, one more, or one less."""

@@ -42,7 +42,8 @@ def sold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:  # noqa: F811
 
 @states("`onlyonce.open` in a notebook, `onlyonce trace` and `onlyonce rejected` read as the reader.")
 def test_a_notebook_needs_no_writer(sold: Shop) -> None:
-    """Rejected rows, and the fate and windows of a record that was kept, of one that was not, and of an id without a row in `events`."""
+    """Rejected rows, and the fate and windows of a record that was kept, of one that was not, and of an id without a
+    row in `events`."""
     opened = onlyonce.open("shop", SHOP)
 
     assert opened.rejected().empty
@@ -53,18 +54,20 @@ def test_a_notebook_needs_no_writer(sold: Shop) -> None:
 
 @states(
     "Airflow's triggerer reads whether windows are closed and whether a driver is alive as the reader too.",
-    "It asks a driver to stop by the random name of the task that watches the driver, which no view shows: without it the reader stops no driver.",
+    "It asks a driver to stop by the random name of the task that watches the driver, which no view shows: "
+    "without it the reader stops no driver.",
 )
 def test_a_triggerer_needs_no_writer(sold: Shop) -> None:
     """It sees what the writer sees; a name that does not fit changes nothing."""
     supervisor = f"shop_stream/manual/1/{16 * 'ab'}"
     closed, still_open, gone = (
-        Asked("shop", at(start).isoformat(), at(stop).isoformat(), "per_shop") for start, stop in ((0, 1), (200, 260), (-60, 0))
+        Asked("shop", at(start).isoformat(), at(stop).isoformat(), "per_shop")
+        for start, stop in ((0, 1), (200, 260), (-60, 0))
     )
     sold.log.rows("INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop') ON CONFLICT DO NOTHING")
     before = long_run_log.look("shop")
     sold.log.rows(
-        "UPDATE onlyonce_private.long_runs SET attempt = 1, run_id = 'manual', driver = 'd', supervisor = %s, lost_after = interval '1 hour', "
+        "UPDATE onlyonce_private.long_runs SET attempt = 1, run_id = 'manual', driver = 'd', supervisor = %s, " "lost_after = interval '1 hour', "
         "started_at = now(), heartbeat_at = clock_timestamp(), ended_at = NULL, exit_code = NULL", supervisor,
     )  # fmt: skip
     alive = long_run_log.look("shop")
@@ -79,20 +82,22 @@ def test_a_triggerer_needs_no_writer(sold: Shop) -> None:
     assert long_run_log.look("shop").stop_asked  # type: ignore[union-attr]
     sold.log.rows("UPDATE onlyonce_private.pipelines SET events_kept_from = %s", at(30))
     sold.log.rows(
-        "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', 1, interval '1 day', %s, 1)", at(30),
+        "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', " "1, interval '1 day', %s, 1)", at(30),
     )  # fmt: skip
     with pytest.raises(Refused):
         backfill_log.not_yet(gone)
 
 
 @states(
-    "It asks a driver to stop by the random name of the task that watches the driver, which no view shows: without it the reader stops no driver."
+    "It asks a driver to stop by the random name of the task that watches the driver, which no view shows: "
+    "without it the reader stops no driver."
 )
 def test_no_view_shows_a_supervisor(log: Log) -> None:  # noqa: F811
     """No one who reads the log sees its name, and each task has a name of its own."""
     with closing(psycopg2.connect(log.url.replace("+psycopg2", ""))) as session, session.cursor() as cursor:
         cursor.execute(
-            "SELECT DISTINCT view_name FROM information_schema.view_column_usage WHERE table_schema = 'onlyonce_private' AND column_name = 'supervisor'"
+            "SELECT DISTINCT view_name FROM information_schema.view_column_usage WHERE table_schema = "
+            "'onlyonce_private' AND column_name = 'supervisor'"
         )
         assert cursor.fetchall() == []
     task = type("Task", (), {"dag_id": "shop_stream", "try_number": 1})()

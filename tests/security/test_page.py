@@ -34,11 +34,16 @@ def test_each_case_is_a_sentence_of_the_page() -> None:
     assert len(found) > 10
     assert [name for name, case in found.items() if not getattr(case, "stated", ())] == []
     assert statements.missing((*stated(), *statements.ELSEWHERE)) == []
-    assert [begin for begin in statements.NO_CASE if not any(one.startswith(begin) for one in statements.of_page())] == []
+    assert [
+        begin for begin in statements.NO_CASE if not any(one.startswith(begin) for one in statements.of_page())
+    ] == []
 
 
 def test_each_sentence_of_the_page_has_its_case() -> None:
-    """In this folder or in another one; a sentence that promises nothing is named as such. A new sentence is neither."""
+    """In this folder or in another one; a sentence that promises nothing is named as such.
+
+    A new sentence is neither.
+    """
     assert statements.unproved(stated()) == []
     assert statements.unproved(stated()[1:]) != []
 

@@ -44,21 +44,35 @@ def test_the_policy_names_the_pods_of_the_templates() -> None:
         assert label.items() <= pod["metadata"]["labels"].items()
 
 
-@states("They reach names' servers, each other, and the ports of the database, of stores over TLS and of Kubernetes, but no metadata service of a cloud.")
+@states(
+    "They reach names' servers, each other, and the ports of the database, of stores over TLS and of Kubernetes, "
+    "but no metadata service of a cloud."
+)
 def test_a_pod_reaches_no_other_port() -> None:
     """Nor, by any port, the addresses at which clouds give out the account of the machine."""
     [policy] = documents("network.yaml")
     spec = policy["spec"]
     each_other, names, outside = spec["egress"]
-    blocks = [(ip_network(to["ipBlock"]["cidr"]), [ip_network(out) for out in to["ipBlock"]["except"]]) for to in outside["to"]]
+    blocks = [
+        (ip_network(to["ipBlock"]["cidr"]), [ip_network(out) for out in to["ipBlock"]["except"]])
+        for to in outside["to"]
+    ]
 
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert [who["podSelector"] for who in each_other["to"]] == [spec["podSelector"]]
     assert [(port["port"], port["protocol"]) for port in names["ports"]] == [(53, "UDP"), (53, "TCP")]
     assert all("namespaceSelector" in to for to in names["to"])
-    assert [(port["port"], port["protocol"]) for port in outside["ports"]] == [(5432, "TCP"), (443, "TCP"), (6443, "TCP")]
-    for metadata in map(ip_address, ("169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23")):
-        assert not any(metadata in block and not any(metadata in out for out in excepted) for block, excepted in blocks), metadata
+    assert [(port["port"], port["protocol"]) for port in outside["ports"]] == [
+        (5432, "TCP"),
+        (443, "TCP"),
+        (6443, "TCP"),
+    ]
+    for metadata in map(
+        ip_address, ("169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23")
+    ):
+        assert not any(
+            metadata in block and not any(metadata in out for out in excepted) for block, excepted in blocks
+        ), metadata
 
 
 ALLOWED = {"onlyonce-database", "onlyonce-declared", "onlyonce-store"}
@@ -77,9 +91,13 @@ def names_of_secrets(kind: str, at: str = "") -> Iterator[str]:
             yield from names_of_secrets(below, place)
 
 
-@states("With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no other account.")
+@states(
+    "With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no "
+    "other account."
+)
 def test_a_pod_sees_no_other_secret() -> None:
-    """Each way in which a pod of Kubernetes can name a Secret is in the policy, and each kind of volume that can is left out."""
+    """Each way in which a pod of Kubernetes can name a Secret is in the policy, and each kind of volume that can is
+    left out."""
     policy, binding = documents("secrets.yaml")
     spec = policy["spec"]
     rules = [" ".join(one["expression"].split()) for one in spec["validations"]]
@@ -92,7 +110,11 @@ def test_a_pod_sees_no_other_secret() -> None:
         "imagePullSecrets",  # of the node; no container sees them
         *(f"{of}.{place}" for of in containers for place in ("env.valueFrom.secretKeyRef", "envFrom.secretRef")),
     }
-    assert {place for place in pod if place.split(".")[1:2] and place.split(".")[0] == "volumes" and place.split(".")[1] in kinds} == {"volumes.projected.sources.secret"}
+    assert {
+        place
+        for place in pod
+        if place.split(".")[1:2] and place.split(".")[0] == "volumes" and place.split(".")[1] in kinds
+    } == {"volumes.projected.sources.secret"}
     assert "!has(source.secret)" in volumes
     assert any("secretRef.name in variables.allowed" in rule for rule in rules)
     assert any("secretKeyRef.name in variables.allowed" in rule for rule in rules)
@@ -100,12 +122,22 @@ def test_a_pod_sees_no_other_secret() -> None:
     assert set(json.loads(named["allowed"])) == ALLOWED
     assert named["containers"] == "object.spec.containers + object.spec.?initContainers.orValue([])"
     assert spec["failurePolicy"] == "Fail"
-    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == (policy["metadata"]["name"], ["Deny"])
+    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == (
+        policy["metadata"]["name"],
+        ["Deny"],
+    )
 
 
-@states("With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no other account.")
+@states(
+    "With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no "
+    "other account."
+)
 def test_the_policy_is_for_the_accounts_that_make_pods() -> None:
-    """Those of `access.yaml`. None of them may add a container to a running pod, which is another resource; the pods of our templates name allowed Secrets only."""
+    """Those of `access.yaml`.
+
+    None of them may add a container to a running pod, which is another resource; the pods of our templates name allowed
+    Secrets only.
+    """
     access = documents("access.yaml")
     roles = {one["metadata"]["name"]: one["rules"] for one in access if one["kind"] == "Role"}
     makers = {
@@ -117,7 +149,11 @@ def test_the_policy_is_for_the_accounts_that_make_pods() -> None:
     [condition] = documents("secrets.yaml")[0]["spec"]["matchConditions"]
 
     assert set(re.findall(r'"([^"]+)"', condition["expression"])) == makers
-    assert not any({"secrets", "pods/exec", "pods/ephemeralcontainers", "*"} & {*rule["resources"]} for rules in roles.values() for rule in rules)
+    assert not any(
+        {"secrets", "pods/exec", "pods/ephemeralcontainers", "*"} & {*rule["resources"]}
+        for rules in roles.values()
+        for rule in rules
+    )
     for name in ("driver.yaml", "executor.yaml"):
         [pod] = documents(name)
         assert {of["secretRef"]["name"] for of in pod["spec"]["containers"][0]["envFrom"]} <= ALLOWED

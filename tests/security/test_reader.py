@@ -27,7 +27,8 @@ LOCKS = (locks.catalog, locks.buckets, locks.long_run, locks.deliverer, locks.sc
 
 @pytest.fixture
 def reader(server: Server) -> Iterator[connection]:
-    """Yield a session of the reader in a new database of the platform, without its read-only default: any role may change its own settings."""
+    """Yield a session of the reader in a new database of the platform, without its read-only default: any role may
+    change its own settings."""
     with closing(psycopg2.connect(server.url("admin").replace("+psycopg2", ""))) as admin:
         admin.autocommit = True
         admin.cursor().execute("DROP DATABASE IF EXISTS onlyonce WITH (FORCE)")
@@ -38,7 +39,10 @@ def reader(server: Server) -> Iterator[connection]:
         yield session
 
 
-@states("On the embedded server and on compose's it makes no large object and no temporary table, and connects to no other database.")
+@states(
+    "On the embedded server and on compose's it makes no large object and no temporary table, and connects to no "
+    "other database."
+)
 def test_the_reader_stores_nothing(reader: connection, server: Server) -> None:
     """Nor anything else that PostgreSQL lets every role do by default, except in its own session."""
     forbidden = (
@@ -63,22 +67,35 @@ KEYS = ("onlyonce deliver shop/mail/deliver", "onlyonce long run shop", "collect
 
 @pytest.fixture
 def hostile(log: Log) -> Iterator[connection]:  # noqa: F811
-    """Yield a session of the reader that holds every advisory lock that it can compute, reads every view in an open transaction, and has a driver's name."""
-    with closing(psycopg2.connect(log.server.url("reader", log.name).replace("+psycopg2", ""), application_name="onlyonce/shop/mail/deliver")) as session:
+    """Yield a session of the reader that holds every advisory lock that it can compute, reads every view in an open
+    transaction, and has a driver's name."""
+    with closing(
+        psycopg2.connect(
+            log.server.url("reader", log.name).replace("+psycopg2", ""), application_name="onlyonce/shop/mail/deliver"
+        )
+    ) as session:
         session.set_session(readonly=False)
         with session.cursor() as cursor:
             cursor.execute("SET idle_in_transaction_session_timeout = 0")
             for name in (*KEYS, *(of("shop") for of in LOCKS)):
-                cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0)), pg_advisory_lock(hashtext(%s))", (name, name))
+                cursor.execute(
+                    "SELECT pg_advisory_lock(hashtextextended(%s, 0)), pg_advisory_lock(hashtext(%s))", (name, name)
+                )
             cursor.execute("SELECT pg_advisory_lock(n) FROM generate_series(0, 1000) n")
-            cursor.execute("SELECT pg_advisory_lock(c.oid::bigint), pg_advisory_lock(0, c.oid::int) FROM pg_class c WHERE c.relnamespace = 'onlyonce'::regnamespace")
+            cursor.execute(
+                "SELECT pg_advisory_lock(c.oid::bigint), pg_advisory_lock(0, c.oid::int) FROM pg_class c WHERE "
+                "c.relnamespace = 'onlyonce'::regnamespace"
+            )
             cursor.execute("SELECT viewname FROM pg_views WHERE schemaname = 'onlyonce'")
             for (view,) in cursor.fetchall():
                 cursor.execute(f"LOCK TABLE onlyonce.{view} IN ACCESS SHARE MODE")
         yield session
 
 
-@states("No lock of the platform is an advisory lock, which any role may take: each is a row that only a role with permission to write the log can lock.")
+@states(
+    "No lock of the platform is an advisory lock, which any role may take: each is a row that only a role with "
+    "permission to write the log can lock."
+)
 def test_nothing_stops_while_the_reader_holds_what_it_can(log: Log, hostile: connection) -> None:  # noqa: F811
     """Its locks, and a transaction over every view. Each lock of ours is taken at once."""
     log.start()
@@ -98,16 +115,23 @@ def test_nothing_stops_while_the_reader_holds_what_it_can(log: Log, hostile: con
     place.leave()
 
 
-@states("A lock that a driver or a deliverer holds for hours is its session, noted in such a row: another session gets it as soon as PostgreSQL has ended that one.")
+@states(
+    "A lock that a driver or a deliverer holds for hours is its session, noted in such a row: another session "
+    "gets it as soon as PostgreSQL has ended that one."
+)
 def test_a_lock_of_hours_ends_with_its_session(log: Log) -> None:  # noqa: F811
     """However it ended; a session that stands by asks without writing anything."""
     first, second = Session(log.database), Session(log.database)
     name = locks.long_run("shop")
 
     assert [one.ask(lambda conn: locks.hold(conn, name)) for one in (first, second, first)] == [True, False, True]
-    [(pid, before)] = log.rows("SELECT pid, xmin::text || '/' || xmax::text FROM onlyonce_private.locks WHERE name = %s", name)
+    [(pid, before)] = log.rows(
+        "SELECT pid, xmin::text || '/' || xmax::text FROM onlyonce_private.locks WHERE name = %s", name
+    )
     assert not second.ask(lambda conn: locks.hold(conn, name))
-    assert log.rows("SELECT xmin::text || '/' || xmax::text FROM onlyonce_private.locks WHERE name = %s", name) == [(before,)]
+    assert log.rows("SELECT xmin::text || '/' || xmax::text FROM onlyonce_private.locks WHERE name = %s", name) == [
+        (before,)
+    ]
 
     with transaction(log.database) as one, transaction(log.database) as other:
         locks.wait(one, name)
@@ -118,7 +142,10 @@ def test_a_lock_of_hours_ends_with_its_session(log: Log) -> None:  # noqa: F811
     second.close()
 
 
-@states("No lock of the platform is an advisory lock, which any role may take: each is a row that only a role with permission to write the log can lock.")
+@states(
+    "No lock of the platform is an advisory lock, which any role may take: each is a row that only a role with "
+    "permission to write the log can lock."
+)
 def test_no_statement_takes_an_advisory_lock() -> None:
     """Nor any module."""
     sources = [*(ROOT / "onlyonce").rglob("*.py"), *(path for path in (ROOT / "sql").rglob("*.sql"))]
@@ -126,17 +153,23 @@ def test_no_statement_takes_an_advisory_lock() -> None:
     assert [str(path) for path in sources if re.search(r"pg_(try_)?advisory", path.read_text())] == []
 
 
-@states("It has 60 of the server's 200 connections at most, and a statement of a client of its own ends after ten minutes.")
+@states(
+    "It has 60 of the server's 200 connections at most, and a statement of a client of its own ends after ten minutes."
+)
 def test_the_reader_leaves_connections_to_drivers(reader: connection) -> None:
     """The time limit is a default that the role may change; the number of connections is not."""
     with reader.cursor() as cursor:
-        cursor.execute("SELECT current_setting('statement_timeout'), rolconnlimit FROM pg_roles WHERE rolname = current_user")
+        cursor.execute(
+            "SELECT current_setting('statement_timeout'), rolconnlimit FROM pg_roles WHERE rolname = current_user"
+        )
         assert cursor.fetchone() == ("10min", 60)
         cursor.execute("SHOW max_connections")
         assert cursor.fetchone() == ("200",)
 
 
-@states("A session that calls itself a driver, but may not write the log, is none: it holds up no erasure and no repair.")
+@states(
+    "A session that calls itself a driver, but may not write the log, is none: it holds up no erasure and no repair."
+)
 def test_a_session_with_a_drivers_name_is_no_driver(log: Log) -> None:  # noqa: F811
     """Any role may give its session any name, also with an epoch of 23 digits."""
     driver = log.start()
@@ -158,5 +191,7 @@ def test_a_session_with_a_drivers_name_is_no_driver(log: Log) -> None:  # noqa: 
 def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
     """Also in a session of the writer's own role."""
     driver = log.start()
-    with closing(psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")):
+    with closing(
+        psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")
+    ):
         run(log.database, lambda conn: lineages._end_older_sessions(conn, driver))

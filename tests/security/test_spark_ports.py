@@ -17,7 +17,10 @@ from tests.support import spark_rpc
 NOBODY = 65534
 
 
-@states("A local driver's ports refuse each request that does not know the session's secret, before they deserialise anything")
+@states(
+    "A local driver's ports refuse each request that does not know the session's secret, before they deserialise "
+    "anything"
+)
 def test_a_local_driver_asks_for_authentication(spark: Any) -> None:
     """Before it deserialises anything: the driver's port is open to every user of the machine."""
     got = spark_rpc.answer(int(spark.conf.get("spark.driver.port")))
@@ -26,7 +29,8 @@ def test_a_local_driver_asks_for_authentication(spark: Any) -> None:
 
 
 def answer_to_another(port: int) -> bytes:
-    """Call the batch function of a query, as the JVM does, by a socket of another user; return what the port answers."""
+    """Call the batch function of a query, as the JVM does, by a socket of another user; return what the port
+    answers."""
     os.seteuid(NOBODY)
     try:
         client = socket.socket()  # whose it is was decided here
@@ -47,18 +51,35 @@ def listening(process: psutil.Process) -> set[int]:
     return {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
 
 
-@states("The ports of a driver's Python answer to no other user: on Linux a connection of one ends before anything of it is read.")
+@states(
+    "The ports of a driver's Python answer to no other user: on Linux a connection of one ends before anything of "
+    "it is read."
+)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Path) -> None:
-    """The callback server, by which a query's batch function is called; the server of accumulators; the daemon of workers. The query goes on."""
+    """The callback server, by which a query's batch function is called; the server of accumulators; the daemon of
+    workers.
+
+    The query goes on.
+    """
     batches: list[int] = []
     before = listening(psutil.Process())
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    query = rows.writeStream.foreachBatch(lambda frame, number: batches.append(number)).option("checkpointLocation", str(tmp_path))
+    query = rows.writeStream.foreachBatch(lambda frame, number: batches.append(number)).option(
+        "checkpointLocation", str(tmp_path)
+    )
     query.trigger(availableNow=True).start().awaitTermination()
     spark.sparkContext.parallelize(range(2)).map(str).collect()
-    daemons = [one for one in psutil.Process().children(recursive=True) if "onlyonce.session.worker_daemon" in one.cmdline() and listening(one)]
-    python = {spark.sparkContext._gateway._callback_server.port, *(listening(psutil.Process()) - before), *listening(daemons[0])}
+    daemons = [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if "onlyonce.session.worker_daemon" in one.cmdline() and listening(one)
+    ]
+    python = {
+        spark.sparkContext._gateway._callback_server.port,
+        *(listening(psutil.Process()) - before),
+        *listening(daemons[0]),
+    }
     java = listening(psutil.Process(spark.sparkContext._gateway.proc.pid))
     assert len(python) >= 2
     assert len(java) == 3
@@ -69,16 +90,26 @@ def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Pa
     assert spark.sparkContext.parallelize(range(2)).map(str).collect() == ["0", "1"]
 
 
-@states("In compose the master, the workers and the drivers share `SPARK_SECRET`, which is in a file and on no command line, and Spark's page has no kill buttons.")
+@states(
+    "In compose the master, the workers and the drivers share `SPARK_SECRET`, which is in a file and on no "
+    "command line, and Spark's page has no kill buttons."
+)
 def test_compose_spark_shares_a_secret() -> None:
     """Each service that runs Spark reads the file. tests/cluster starts a master and a worker with it."""
     compose = composed.load()
     settings = dict(line.split() for line in composed.filled(compose["configs"]["spark"]["content"]).splitlines())
     spark = {name: service for name, service in compose["services"].items() if service.get("configs")}
 
-    assert settings == {"spark.authenticate": "true", "spark.authenticate.secret": "<SPARK_SECRET>", "spark.ui.killEnabled": "false"}
+    assert settings == {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "<SPARK_SECRET>",
+        "spark.ui.killEnabled": "false",
+    }
     assert spark.keys() == {"spark-master", "spark-worker", "airflow-scheduler"}
     for service in spark.values():
         [mounted] = service["configs"]
-        assert mounted == {"source": "spark", "target": f"{composed.environment(service)['SPARK_CONF_DIR']}/spark-defaults.conf"}
+        assert mounted == {
+            "source": "spark",
+            "target": f"{composed.environment(service)['SPARK_CONF_DIR']}/spark-defaults.conf",
+        }
         assert "SPARK_SECRET" not in str(service)

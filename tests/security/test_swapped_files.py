@@ -12,7 +12,10 @@ from onlyonce.outputs.releases import releasing
 from tests.security.statements import states
 
 
-@states("A file that another user put into an inbox is opened once, without following a link, and read by that descriptor, also by `onlyonce release`.")
+@states(
+    "A file that another user put into an inbox is opened once, without following a link, and read by that "
+    "descriptor, also by `onlyonce release`."
+)
 def test_a_released_file_that_became_a_link_is_not_read(spark: Any, tmp_path: Path) -> None:
     """It was a file when the release looked at it."""
     secret, file = tmp_path / "secret", tmp_path / "a.jsonl"

@@ -57,7 +57,8 @@ def sent(url: str, row: Row = ROW, **options: object) -> Answer:
 
 
 class Slow:
-    """An answer of which a byte comes every fifth of a second, so that no time limit for one read passes, but SLOW at its beginning comes at once."""
+    """An answer of which a byte comes every fifth of a second, so that no time limit for one read passes, but SLOW at
+    its beginning comes at once."""
 
     def __init__(self, content: bytes) -> None:
         self.at_once = SLOW if content.startswith(SLOW) else b""
@@ -94,7 +95,8 @@ def test_a_slow_target_holds_a_request_for_its_timeout_only(content: bytes) -> N
 
 @states("A target holds a request for its `timeout` at most, however slowly it answers.")
 def test_a_target_that_takes_a_request_slowly_holds_it_for_its_timeout_only() -> None:
-    """However few bytes it takes at once: it goes once it has taken a part of them, which takes longer than the timeout."""
+    """However few bytes it takes at once: it goes once it has taken a part of them, which takes longer than the
+    timeout."""
     taken, enough = [0], 10_000_000
 
     def answer(client: socket.socket) -> None:

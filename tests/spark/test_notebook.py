@@ -24,7 +24,8 @@ def flight(number: int, minutes: int, carrier: str = "UA") -> dict[str, Any]:
 
 
 def test_a_notebook_has_results_and_fates_by_three_calls(new_platform: Callable[..., Platform]) -> None:
-    """A Delta table, files with their final names, a PostgreSQL table, late and invalid records, and one record's way."""
+    """A Delta table, files with their final names, a PostgreSQL table, late and invalid records, and one record's
+    way."""
     platform = new_platform("jobs/pipelines.py")
     flights = onlyonce.open("flights")
     with pytest.raises(Refused, match="has no rows yet"):

@@ -1,4 +1,7 @@
-"""Places for files: a local disk, a real server of S3, moto, and what stands for Azure and GCS. One process of each for a session of tests."""
+"""Places for files: a local disk, a real server of S3, moto, and what stands for Azure and GCS.
+
+One process of each for a session of tests.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ def spark_in_store(spark: Any, versitygw: s3.S3) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[s3.S3]:
-    """The other one, in Python: what the real server asks of us takes it six times as long, so it is for `make test-all`."""
+    """The other one, in Python: what the real server asks of us takes it six times as long, so it is for `make
+    test-all`."""
     with s3.moto() as server:
         yield server
 
@@ -46,7 +50,13 @@ def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gcs.Gcs]:
         yield server
 
 
-@pytest.fixture(params=["local", "versitygw", *(pytest.param(name, marks=pytest.mark.whole) for name in ("moto", "azurite", "fake_gcs"))])
+@pytest.fixture(
+    params=[
+        "local",
+        "versitygw",
+        *(pytest.param(name, marks=pytest.mark.whole) for name in ("moto", "azurite", "fake_gcs")),
+    ]
+)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Location:
     """An empty place."""
     if request.param == "local":

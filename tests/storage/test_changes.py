@@ -1,4 +1,5 @@
-"""Commits that replace rows of a Delta table, wherever it lies: no change is lost, none is made twice, and no row beside the changed ones goes."""
+"""Commits that replace rows of a Delta table, wherever it lies: no change is lost, none is made twice, and no row
+beside the changed ones goes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ FILES = count()
 
 @dataclass(frozen=True)
 class Add:
-    """Adds one to the number of a key, or makes it: what it writes depends on what is there. `at`: called at each step that another may come between."""
+    """Adds one to the number of a key, or makes it: what it writes depends on what is there.
+
+    `at`: called at each step that another may come between.
+    """
 
     path: Location
     key: str
@@ -42,7 +46,9 @@ class Add:
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """See `changing.Plan`."""
         none = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
-        rows = pa.concat_tables([none, *(arrow.rows(self.path / held.path) for held in files)], promote_options="permissive")
+        rows = pa.concat_tables(
+            [none, *(arrow.rows(self.path / held.path) for held in files)], promote_options="permissive"
+        )
         if self.key not in rows["key"].to_pylist():
             rows = pa.concat_tables([rows, pa.table({"key": [self.key], "n": [0]})], promote_options="permissive")
         here = pc.equal(rows["key"], self.key)
@@ -158,7 +164,8 @@ def _alone(come: Callable[[], None]) -> None:
 
 
 def test_what_was_written_is_not_written_again_where_others_have_left_its_files(place: Location) -> None:
-    """A lost PUT costs a look; the rows are read and written again only where a file that may hold them is another one."""
+    """A lost PUT costs a look; the rows are read and written again only where a file that may hold them is another
+    one."""
     made(place)
     steps: list[str] = []
 

@@ -1,4 +1,7 @@
-"""What operates a platform, where its data is in S3. The pipeline `shop` without Spark: its log, its tables and its checkpoints are what drivers leave."""
+"""What operates a platform, where its data is in S3.
+
+The pipeline `shop` without Spark: its log, its tables and its checkpoints are what drivers leave.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,11 @@ def test_the_doctor_finds_a_store_healthy_and_what_the_log_does_not_know(lived: 
 def test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left(lived: Shop, versitygw: S3) -> None:
     """Old as a whole; a crash test at work is left alone."""
     root = settings.data_root()
-    killed = [root / f"onlyonce.json.{uuid4().hex}", root / "crashtest-00c0ffee" / "data" / "shop" / "rows", root / "crashtest-00c0ffee" / "onlyonce.json"]
+    killed = [
+        root / f"onlyonce.json.{uuid4().hex}",
+        root / "crashtest-00c0ffee" / "data" / "shop" / "rows",
+        root / "crashtest-00c0ffee" / "onlyonce.json",
+    ]
     for place in killed:
         stores.of(place).put(place, b"some")
     for file in bucket_of(versitygw).rglob("*"):
@@ -183,7 +190,11 @@ def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
     warnings: list[str] = []
     assert attempt_files.sweep("shop", 1.0, warnings) == 0
     assert old <= objects(lived.events)
-    replaced = [one for one in stores.of(lived.events).entries(lived.events) if str(one.at) in old and one.at.name.endswith(".parquet")]
+    replaced = [
+        one
+        for one in stores.of(lived.events).entries(lived.events)
+        if str(one.at) in old and one.at.name.endswith(".parquet")
+    ]
     assert replaced
     assert min(one.modified for one in replaced) > time.time() - 3600  # replaced a moment ago, as a sweep sees it
     assert attempt_files.sweep("shop", 0, warnings) > 0
@@ -243,7 +254,9 @@ def test_a_drop_leaves_no_object_and_one_that_was_killed_goes_on(
     before = objects(others)
     (tmp_path / "none.py").write_text("PIPELINES = []\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
-    lived.log.rows("CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE results.total (n int); CREATE TABLE results.balance (n int)")
+    lived.log.rows(
+        "CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE results.total (n int); CREATE TABLE results.balance (n int)"
+    )
     assert objects(settings.table_location("shop"))
     if point:
         with monkeypatch.context() as armed:

@@ -18,7 +18,8 @@ from tests.support.s3 import S3
 
 WRITERS, COMMITS, ILL = 3, 12, 5
 COMMIT = 11
-"""Requests of a commit of one file: three read the log on, one asks whether it begins where it did, two are the file's, and five are delta-rs's own."""
+"""Requests of a commit of one file: three read the log on, one asks whether it begins where it did, two are the file's,
+and five are delta-rs's own."""
 SCHEMA = StructType([StructField("n", LongType())]).json()
 
 
@@ -53,7 +54,8 @@ def test_of_drivers_at_once_with_one_transaction_one_commits_and_all_are_told_so
 
 @pytest.mark.parametrize(("kind", "method"), [("slow", ""), ("cut", "PUT")])
 def test_a_commit_to_a_store_that_is_ill_is_there_once(store: S3, kind: str, method: str) -> None:
-    """Also where it was carried out and its answer was cut off, so that its writer is told of a conflict with itself."""
+    """Also where it was carried out and its answer was cut off, so that its writer is told of a conflict with
+    itself."""
     place = location(f"{store.bucket()}/table")
     opening.make(place, SCHEMA, [], delta.KEEP_ALL)
     store.ill(kind, every=4, method=method)
@@ -75,7 +77,9 @@ def test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_com
     assert asked[-1] <= asked[2]
     assert median(asked) <= COMMIT
 
-    own_tables.append_rows([[{"n": COMMITS}]], place, delta.Commit("app", COMMITS, f"app/{COMMITS}", 1, ""))  # the zombie
+    own_tables.append_rows(
+        [[{"n": COMMITS}]], place, delta.Commit("app", COMMITS, f"app/{COMMITS}", 1, "")
+    )  # the zombie
     own_tables.append_rows([[{"n": -1}]], place, delta.Commit("others", 1, "others/1", 1, ""))
     assert append(ours, COMMITS, COMMITS) == append(ours.look(), COMMITS, COMMITS) == COMMITS + 1
     append(ours.look(), COMMITS + 1, COMMITS + 1)

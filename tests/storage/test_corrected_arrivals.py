@@ -17,12 +17,25 @@ from tests.support.s3 import S3
 pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 
-def test_arrival_that_was_ahead_is_corrected_in_a_store(platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None) -> None:
+def test_arrival_that_was_ahead_is_corrected_in_a_store(
+    platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
+) -> None:
     """Files of an inbox in a store, with the registry in the store."""
     inbox = location(f"{versitygw.bucket()}/sales")
     pipelines = str(settings.ROOT / "tests" / "support" / "stored_shop.py")
-    platform.give(monkeypatch, **versitygw.environment, ONLYONCE_PIPELINES=pipelines, STORED_SHOP_INBOX=str(inbox), ONLYONCE_DATA=f"{versitygw.bucket()}/lake")
+    platform.give(
+        monkeypatch,
+        **versitygw.environment,
+        ONLYONCE_PIPELINES=pipelines,
+        STORED_SHOP_INBOX=str(inbox),
+        ONLYONCE_DATA=f"{versitygw.bucket()}/lake",
+    )
     numbers = count()
     assert_corrected(
-        platform, lambda sales: stores.of(inbox).put(inbox / f"{next(numbers)}.jsonl", "".join(f"{json.dumps(sale)}\n" for sale in sales).encode()), monkeypatch, by_id=True
+        platform,
+        lambda sales: stores.of(inbox).put(
+            inbox / f"{next(numbers)}.jsonl", "".join(f"{json.dumps(sale)}\n" for sale in sales).encode()
+        ),
+        monkeypatch,
+        by_id=True,
     )

@@ -1,4 +1,5 @@
-"""`onlyonce crashtest` where the data of the platform is in S3: each kill holds, and nothing is left of it in the store."""
+"""`onlyonce crashtest` where the data of the platform is in S3: each kill holds, and nothing is left of it in the
+store."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 POINTS = ["receive-after-delta", "delta-after-write"]
 
 
-def test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was(tmp_path: Path, versitygw: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was(
+    tmp_path: Path, versitygw: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in versitygw.environment.items():
         monkeypatch.setenv(name, value)
     root = location(f"{versitygw.bucket()}/lake")
@@ -28,7 +31,11 @@ def test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was(tmp_path: Path, 
     stores.of(kept).put(kept, b'{"platform": "of the user"}')
     for number, records in enumerate(shop_oracle.sales(60, 2)):
         (tmp_path / f"sales-{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    given = {"ONLYONCE_HOME": "/nowhere", "ONLYONCE_DATA": str(root), "ONLYONCE_PIPELINES": str(ROOT / "tests/support/stored_shop.py")}
+    given = {
+        "ONLYONCE_HOME": "/nowhere",
+        "ONLYONCE_DATA": str(root),
+        "ONLYONCE_PIPELINES": str(ROOT / "tests/support/stored_shop.py"),
+    }
 
     done = subprocess.run(
         [*COMMAND, "shop", "--input", str(tmp_path), "--points", ",".join(POINTS), "--json"],

@@ -1,4 +1,7 @@
-"""As `test_forget_everywhere`, with all data of a pipeline in S3: its inbox, `events`, state, tables and files. The search reads the server's own files."""
+"""As `test_forget_everywhere`, with all data of a pipeline in S3: its inbox, `events`, state, tables and files.
+
+The search reads the server's own files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,12 @@ UPLOADS = ".sgwtmp"
 def put(name: str, *records: tuple[str, str, int]) -> None:
     """An object in the inbox."""
     inbox = settings.inbox_location("shop", f"{settings.data_root().parent}/in")
-    lines = [json.dumps({"id": record, "shop": shop, "at": f"2026-01-01T{hour:02}:00:00Z", "cents": 7, "weight": 1.0}).replace("/", "\\/") for record, shop, hour in records]
+    lines = [
+        json.dumps(
+            {"id": record, "shop": shop, "at": f"2026-01-01T{hour:02}:00:00Z", "cents": 7, "weight": 1.0}
+        ).replace("/", "\\/")
+        for record, shop, hour in records
+    ]
     content = "".join(f"{line}\n" for line in lines).encode()
     stores.of(inbox).put(inbox / name, gzip.compress(content) if name.endswith(".gz") else content)
 
@@ -45,7 +53,8 @@ def put(name: str, *records: tuple[str, str, int]) -> None:
 def test_in_a_store_the_receipt_names_what_a_search_finds(
     platform: Platform, server: Server, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
 ) -> None:
-    """Old versions of tables and state are gone; input, files and rows without windows are named, and so is the bucket for what no listing shows."""
+    """Old versions of tables and state are gone; input, files and rows without windows are named, and so is the bucket
+    for what no listing shows."""
     bucket = versitygw.bucket()
     assert versitygw.buckets
     on_disk = versitygw.buckets / bucket.removeprefix("s3://")
@@ -55,8 +64,12 @@ def test_in_a_store_the_receipt_names_what_a_search_finds(
     )  # fmt: skip
 
     def everywhere() -> set[str]:
-        in_bucket = {f"{bucket}/{Path(one).relative_to(on_disk)}" for one in value_finder.in_files(str(on_disk), MENTIONS)}
-        in_database = {*value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO, ensure_ascii=False)))} - {value_finder.WAL}
+        in_bucket = {
+            f"{bucket}/{Path(one).relative_to(on_disk)}" for one in value_finder.in_files(str(on_disk), MENTIONS)
+        }
+        in_database = {
+            *value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO, ensure_ascii=False)))
+        } - {value_finder.WAL}
         return {*in_bucket, *in_database, *value_finder.in_files(str(platform.home), MENTIONS)}
 
     put("0.jsonl", ("a", WHO, 0), ("b", "other", 0))
@@ -75,13 +88,31 @@ def test_in_a_store_the_receipt_names_what_a_search_finds(
     report = forget.main(["shop", "--where", WHERE, "--yes", "--master", "local[2]"])
 
     after, left = everywhere(), report.tables[forget.LEFT]
-    kinds = {name: f"{bucket}/{name}/" for name in ("in", "files", "lake/data/shop/events", "lake/data/shop/checkpoints", "lake/tables/shop/per_shop", "lake/tables/shop/each")}
+    kinds = {
+        name: f"{bucket}/{name}/"
+        for name in (
+            "in",
+            "files",
+            "lake/data/shop/events",
+            "lake/data/shop/checkpoints",
+            "lake/tables/shop/per_shop",
+            "lake/tables/shop/each",
+        )
+    }
     assert [name for name, start in kinds.items() if not any(place.startswith(start) for place in before)] == []
     named = {row["place"] for row in left if row["found"].endswith(SEARCHED)}
     assert {place for place in after if UPLOADS not in place} == named
-    assert {name for name, start in kinds.items() if any(place.startswith(start) for place in after)} == {"in", "files", "lake/tables/shop/each"}
+    assert {name for name, start in kinds.items() if any(place.startswith(start) for place in after)} == {
+        "in",
+        "files",
+        "lake/tables/shop/each",
+    }
     others = {row["place"]: row["goes"] for row in left if not row["found"].endswith(SEARCHED)}
     of_bucket = f"objects that were deleted from {bucket} or replaced, and uploads that were not ended"
-    assert {*others} - {one.place for one in unsearched.UNKNOWN} == {of_bucket, "output each (delta:shop/each)", "write-ahead log of PostgreSQL"}
+    assert {*others} - {one.place for one in unsearched.UNKNOWN} == {
+        of_bucket,
+        "output each (delta:shop/each)",
+        "write-ahead log of PostgreSQL",
+    }
     assert "AbortIncompleteMultipartUpload" in others[of_bucket]
     del upload

@@ -1,4 +1,5 @@
-"""An inbox in an object store: the same lines at the same places as in a folder, an object that is replaced is told, and a million are listed in little memory."""
+"""An inbox in an object store: the same lines at the same places as in a folder, an object that is replaced is told,
+and a million are listed in little memory."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ from tests.support.s3 import S3
 from tests.support.shop import SHOP
 from tests.unit.sources.test_typed_files import PUT, sales
 
-CONTENT = b"".join(b'{"id": %d, "what": "%s"}\n' % (number, b"x" * (number % 90)) for number in range(3000)) + b"the last one"
+CONTENT = (
+    b"".join(b'{"id": %d, "what": "%s"}\n' % (number, b"x" * (number % 90)) for number in range(3000)) + b"the last one"
+)
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes, ".gz": lambda plain: gzip.compress(plain[:9000]) + gzip.compress(plain[9000:]), ".bz2": bz2.compress,
     ".zst": lambda plain: pa.compress(plain, "zstd", asbytes=True),
@@ -56,18 +59,26 @@ def new(
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
     """What the registry knows once these are in it."""
-    return object_listing.known([pa.RecordBatch.from_pylist([{"batch_no": batch_no, "path": one.path, "mark": one.mark} for one in files])])
+    return object_listing.known(
+        [pa.RecordBatch.from_pylist([{"batch_no": batch_no, "path": one.path, "mark": one.mark} for one in files])]
+    )
 
 
 def lines(ranges: list[Range]) -> list[tuple[int, str]]:
     """The lines with their places."""
     batches = [batch for part in ranges for batch in line_reader.lines(part)]
-    return [one for batch in batches for one in zip(batch["oo_position"].to_pylist(), batch["oo_line"].to_pylist(), strict=True)]
+    return [
+        one
+        for batch in batches
+        for one in zip(batch["oo_position"].to_pylist(), batch["oo_line"].to_pylist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("ending", PACKED)
-def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_has_the_lines_of_a_file_at_their_places(
+    place: Location, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Counted alike, and read alike, in however many ranges and requests."""
     content, name = PACKED[ending](CONTENT), f"a b{ending}"
     (tmp_path / name).write_bytes(content)
@@ -81,7 +92,10 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_
     assert (found.lines, found.size, found.path) == (of_file.lines, of_file.size, f"{place}/{name}")
     there: dict[str, Any] = {"etag": found.mark, "bytes": found.size}
     if ending:
-        mine, theirs = [line_reader.packed(found.path, 1, ending, **there)], [line_reader.packed(of_file.path, 1, ending)]
+        mine, theirs = (
+            [line_reader.packed(found.path, 1, ending, **there)],
+            [line_reader.packed(of_file.path, 1, ending)],
+        )
     else:
         cuts = list(pairwise([0, 1, 4000, 4001, 30_000, len(content)]))
         mine = [Range(found.path, 1, begin, end, len(content), **there) for begin, end in cuts]
@@ -93,14 +107,21 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_
 @pytest.mark.parametrize("place", STORES, indirect=True)
 def test_parts_of_an_object_have_the_records_of_csv(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted and read by whole records, in several parts and requests, behind a header with a line feed."""
-    content = b'id,"a\nt"\n' + b"".join(b'%d,"x\n%d"\r\n' % (number, number) for number in range(500)) + b'stray,"\nlast,1'
+    content = (
+        b'id,"a\nt"\n' + b"".join(b'%d,"x\n%d"\r\n' % (number, number) for number in range(500)) + b'stray,"\nlast,1'
+    )
     put(place / "a.csv", content)
     for module, size in ((object_file, 700), (line_reader, 300)):
         monkeypatch.setattr(module, "PIECE", size)
     monkeypatch.setattr(listing, "RANGE", 1000)
 
     [[found]] = new(place, layout=Csv(100, ["id", "a\nt"]))
-    there: dict[str, Any] = {"etag": found.mark, "bytes": found.size, "quoted_within": found.quoted_within, "cuts": found.cuts}
+    there: dict[str, Any] = {
+        "etag": found.mark,
+        "bytes": found.size,
+        "quoted_within": found.quoted_within,
+        "cuts": found.cuts,
+    }
     parts = [*line_reader._cut(Range(found.path, 1, 0, found.size, found.size, skipped=1, **there))]
 
     assert len(parts) > 5
@@ -110,7 +131,10 @@ def test_parts_of_an_object_have_the_records_of_csv(place: Location, monkeypatch
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
 def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
-    """What is there is not new; other content under its name is refused, once; the same content is the same object. Deeper, or hidden, is none of it."""
+    """What is there is not new; other content under its name is refused, once; the same content is the same object.
+
+    Deeper, or hidden, is none of it.
+    """
     put(place / "one", b"{}\n{}\n")
     for name in (".hidden", "_temporary", "deeper/two"):
         put(place / name, b"{}\n")
@@ -118,7 +142,9 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     assert (one.lines, one.refusal) == (2, None)
     put(place / "one", b"{}\n{}\n")
     again = [file for part in new(place, known([one])) for file in part]
-    assert [file.refusal is not None for file in again] == ([True] if str(place).startswith("abfss:") else [])  # there an ETag is of the write
+    assert [file.refusal is not None for file in again] == (
+        [True] if str(place).startswith("abfss:") else []
+    )  # there an ETag is of the write
 
     put(place / "one", b"{}\n")
     put(place / "two", b"{}\n")
@@ -126,7 +152,8 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     assert "replaced under its old name" in str(replaced.refusal)
     assert (two.path, two.lines, two.refusal) == (f"{place}/two", 1, None)
     entries = object_listing.known(
-        pa.RecordBatch.from_pylist([{"batch_no": number, "path": file.path, "mark": file.mark}]) for number, file in ((1, replaced), (0, one), (1, two))
+        pa.RecordBatch.from_pylist([{"batch_no": number, "path": file.path, "mark": file.mark}])
+        for number, file in ((1, replaced), (0, one), (1, two))
     )
     assert new(place, entries) == []
     assert {one.root for one in (one, replaced, two)} == {str(place)}
@@ -150,7 +177,9 @@ def test_objects_in_folders_below_the_prefix_are_read_or_their_folders_reported(
 
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
-def test_what_changed_since_it_was_listed_is_told_and_never_read(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changed_since_it_was_listed_is_told_and_never_read(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When its batch begins, and by a reader between two requests; gone is told as gone."""
     monkeypatch.setattr(object_file, "PIECE", 5000)
     monkeypatch.setattr(line_reader, "PIECE", 5000)
@@ -158,7 +187,12 @@ def test_what_changed_since_it_was_listed_is_told_and_never_read(place: Location
         put(place / name, CONTENT)
     [files] = new(place)
     assert object_listing.changed(files) == {}
-    readers = {file.path.rpartition("/")[2]: line_reader.lines(Range(file.path, 1, 0, file.size, file.size, etag=file.mark, bytes=file.size)) for file in files}
+    readers = {
+        file.path.rpartition("/")[2]: line_reader.lines(
+            Range(file.path, 1, 0, file.size, file.size, etag=file.mark, bytes=file.size)
+        )
+        for file in files
+    }
     for reader in readers.values():
         next(reader)
 
@@ -188,8 +222,11 @@ def columns(pipeline: Pipeline, file: InputFile) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("form", PUT)
-def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet and Avro: counted alike, read alike in however many requests and tasks; one that is damaged is refused as a file is."""
+def test_an_object_has_the_rows_of_a_file_at_their_places(
+    place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parquet and Avro: counted alike, read alike in however many requests and tasks; one that is damaged is refused as
+    a file is."""
     PUT[form](tmp_path / "rows", sales(220))
     content = (tmp_path / "rows").read_bytes()
     (tmp_path / "torn").write_bytes(content[: len(content) // 2])
@@ -214,8 +251,11 @@ def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_p
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("form", PUT)
-def test_rows_of_an_object_that_changed_are_told_and_never_read(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two requests of one reader, and before the first; while it is counted it is left to the next look, and is never called damaged."""
+def test_rows_of_an_object_that_changed_are_told_and_never_read(
+    place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two requests of one reader, and before the first; while it is counted it is left to the next look, and is
+    never called damaged."""
     monkeypatch.setattr(object_file, "PIECE", 700)
     monkeypatch.setattr(typed_files, "AT_ONCE", 7)
     PUT[form](tmp_path / "rows", sales(5000))
@@ -250,17 +290,25 @@ def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
     parts = new(place, layout=Csv(100, ["a", "b"]), most=3)
     assert sorted(len(part) for part in parts) == [2, 3, 3]
     files = [file for part in parts for file in part]
-    assert {file.path.rpartition("/")[2]: file.lines for file in files if not file.refusal} == dict.fromkeys("012456", 1)
+    assert {file.path.rpartition("/")[2]: file.lines for file in files if not file.refusal} == dict.fromkeys(
+        "012456", 1
+    )
     assert all([*part] == sorted(part, key=lambda file: file.path) for part in parts)
 
 
 @pytest.mark.parametrize("store", ["versitygw"], indirect=True)
 def test_very_many_objects_are_listed_in_little_memory(store: S3) -> None:
-    """All of them are known but the last: a request for each thousand and one for that, and a page in memory beside the registry's hashes."""
+    """All of them are known but the last: a request for each thousand and one for that, and a page in memory beside the
+    registry's hashes."""
     objects = 100_000
     prefix = location(store.made(objects))
-    entries = ({"batch_no": 0, "path": f"{prefix}/part-{number:09}.json", "mark": f'"{number:032x}"'} for number in range(objects - 1))
-    there = object_listing.known(pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000))
+    entries = (
+        {"batch_no": 0, "path": f"{prefix}/part-{number:09}.json", "mark": f'"{number:032x}"'}
+        for number in range(objects - 1)
+    )
+    there = object_listing.known(
+        pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000)
+    )
     assert there.names.nbytes + there.marks.nbytes == 16 * (objects - 1)
     tracemalloc.start()
     try:

@@ -1,4 +1,8 @@
-"""What commands do to an inbox in a store: a release puts one object there, an erasure names the objects that hold such lines and writes none. Without Spark."""
+"""What commands do to an inbox in a store: a release puts one object there, an erasure names the objects that hold such
+lines and writes none.
+
+Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +72,9 @@ def released() -> Report:
 
 
 @pytest.mark.parametrize("point", [None, "release-before-put", "release-after-put"])
-def test_a_release_puts_its_lines_there_once(shop: Shop, inbox: Location, monkeypatch: pytest.MonkeyPatch, point: str | None) -> None:
+def test_a_release_puts_its_lines_there_once(
+    shop: Shop, inbox: Location, monkeypatch: pytest.MonkeyPatch, point: str | None
+) -> None:
     """Killed before and after its object is there; a repeat finds nothing to do."""
     shop.receive(("a", at(0)), ("wrong", "no JSON"), ("worse", "no id"))
     shop.receive(("twice", "no JSON"), ("twice", "no JSON"))
@@ -106,7 +112,13 @@ def test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none(
         shop.output(query)
     shop.die()
     before, mine = rows(shop.events), f'{{"id":"{WHO}"}}\n'.encode()
-    objects = {"1.jsonl": mine, "2.jsonl": b'{"id":"other"}\n', "3.jsonl.gz": gzip.compress(mine), "4.jsonl.gz": gzip.compress(mine)[:-9], "5.jsonl": b"\n" + mine}
+    objects = {
+        "1.jsonl": mine,
+        "2.jsonl": b'{"id":"other"}\n',
+        "3.jsonl.gz": gzip.compress(mine),
+        "4.jsonl.gz": gzip.compress(mine)[:-9],
+        "5.jsonl": b"\n" + mine,
+    }
     for name, content in objects.items():
         stores.of(inbox).put(inbox / name, content)
 
@@ -115,15 +127,24 @@ def test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none(
     assert rows(shop.events) == before
     taken = [str(inbox / name) for name in objects]
     entry = {"path": taken, "batch_no": [0] * len(taken), "size": [1] * len(taken), "modified_ns": [1] * len(taken)}
-    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.nulls(len(taken), pa.string())}))
+    write_deltalake(
+        str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.nulls(len(taken), pa.string())})
+    )
     report = erase()
 
     assert rows(shop.events) == Counter({row: n for row, n in before.items() if WHO not in row})
     assert {entry.at.name: stores.of(inbox).read(entry.at) for entry in stores.of(inbox).entries(inbox)} == objects
     left = {row["place"]: row["found"] for row in report.tables[forget.LEFT] if row["place"].startswith(f"{inbox}/")}
-    assert f"objects that were deleted from {inbox.root} or replaced, and uploads that were not ended" in {row["place"] for row in report.tables[forget.LEFT]}  # type: ignore[union-attr]
+    assert f"objects that were deleted from {inbox.root} or replaced, and uploads that were not ended" in {
+        row["place"] for row in report.tables[forget.LEFT]
+    }  # type: ignore[union-attr]
     names = ("1.jsonl", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl")
-    assert left == {str(inbox / name): "damaged gzip, which is not decoded" if name == "4.jsonl.gz" else "1 part(s) with these values" for name in names}
+    assert left == {
+        str(inbox / name): "damaged gzip, which is not decoded"
+        if name == "4.jsonl.gz"
+        else "1 part(s) with these values"
+        for name in names
+    }
 
 
 def erase() -> Report:

@@ -1,4 +1,5 @@
-"""A pipeline lives with its inbox and all of its data in S3, Spark's jobs too: killed, collected, maintained, finalized, filled back, parts of it forgotten and released, reborn.
+"""A pipeline lives with its inbox and all of its data in S3, Spark's jobs too: killed, collected, maintained,
+finalized, filled back, parts of it forgotten and released, reborn.
 
 After each of it the results are those of the plain batch computation.
 """
@@ -142,4 +143,8 @@ def test_a_pipeline_lives_in_a_store(platform: Platform, root: Location, monkeyp
 def unnamed(table: Location) -> set[str]:
     """Data files that the table does not have."""
     named = {str(table / name) for name in attempt_files._named(opening.table(table))}
-    return {str(entry.at) for entry in stores.of(table).entries(table) if entry.at.name.endswith(".parquet") and "_delta_log" not in str(entry.at)} - named
+    return {
+        str(entry.at)
+        for entry in stores.of(table).entries(table)
+        if entry.at.name.endswith(".parquet") and "_delta_log" not in str(entry.at)
+    } - named

@@ -1,4 +1,5 @@
-"""What a run refuses in three lines, before it has written or registered anything, where its data would be in a store."""
+"""What a run refuses in three lines, before it has written or registered anything, where its data would be in a
+store."""
 
 from __future__ import annotations
 
@@ -57,7 +58,11 @@ def test_a_store_that_is_not_there_or_does_not_let_us_in(
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
-    [(claiming.CLAIM, OTHERS, "another platform"), (claiming.CLAIM, b"{", "whose data"), ("data/shop/events/x", b"", "nothing says whose")],
+    [
+        (claiming.CLAIM, OTHERS, "another platform"),
+        (claiming.CLAIM, b"{", "whose data"),
+        ("data/shop/events/x", b"", "nothing says whose"),
+    ],
 )
 def test_a_prefix_with_data_of_others(platform: Platform, bucket: str, name: str, content: bytes, says: str) -> None:
     at = settings.data_root() / name

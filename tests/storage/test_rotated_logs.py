@@ -1,4 +1,5 @@
-"""A log is read while it grows, and its rotated files are shipped into a store: each record is there once, whatever came by which way."""
+"""A log is read while it grows, and its rotated files are shipped into a store: each record is there once, whatever
+came by which way."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.whole]
 def test_each_record_of_live_and_shipped_files_is_there_once(
     platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
 ) -> None:
-    """One file is shipped and gone before its rest was read, one is shipped and stays, one was never seen where it grew; and the driver is killed in between."""
+    """One file is shipped and gone before its rest was read, one is shipped and stays, one was never seen where it
+    grew; and the driver is killed in between."""
     shipped = location(f"{versitygw.bucket()}/logs")
     pipelines = str(settings.ROOT / "tests" / "support" / "rotated_shop.py")
     platform.give(monkeypatch, **versitygw.environment, ONLYONCE_PIPELINES=pipelines, ROTATED_SHOP_INBOX=str(shipped))

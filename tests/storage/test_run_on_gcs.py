@@ -1,4 +1,7 @@
-"""A whole run whose data is in GCS, with a client of Spark's that somebody has brought. Killed in its middle, it ends as the batch computation."""
+"""A whole run whose data is in GCS, with a client of Spark's that somebody has brought.
+
+Killed in its middle, it ends as the batch computation.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,13 @@ CLIENT = {
     "fs.gs.block.size": "67108864", "fs.gs.rewrite.max.chunk.size": "536870912", "fs.gs.outputstream.buffer.size": "8388608",
     "fs.gs.inputstream.inplace.seek.limit": "8388608", "fs.gs.inputstream.min.range.request.size": "2097152",
 }  # fmt: skip
-"""As docs/how-to/object-store.md has them: Hadoop 3.5 sets what this client would set otherwise, in a form that it does not know."""
+"""As docs/how-to/object-store.md has them: Hadoop 3.5 sets what this client would set otherwise, in a form that it does
+not know."""
 
 
-def test_a_kill_does_not_show_in_what_is_in_the_store(platform: Platform, fake_gcs: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_does_not_show_in_what_is_in_the_store(
+    platform: Platform, fake_gcs: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events, registry, checkpoints and tables are there."""
     jar = next(JARS.glob("gcs-connector-*.jar"), None)
     if jar is None:
@@ -37,8 +43,17 @@ def test_a_kill_does_not_show_in_what_is_in_the_store(platform: Platform, fake_g
         "spark.hadoop.fs.gs.auth.service.account.enable": "false",
     }  # fmt: skip
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in said.items()))
-    own = {"ONLYONCE_PIPELINES": str(settings.ROOT / "tests" / "support" / "stored_shop.py"), "STORED_SHOP_EACH": f"{fake_gcs.bucket()}/each"}
-    platform.give(monkeypatch, **fake_gcs.environment, SPARK_CONF_DIR=str(tmp_path), ONLYONCE_DATA=f"{fake_gcs.bucket()}/lake", **own)
+    own = {
+        "ONLYONCE_PIPELINES": str(settings.ROOT / "tests" / "support" / "stored_shop.py"),
+        "STORED_SHOP_EACH": f"{fake_gcs.bucket()}/each",
+    }
+    platform.give(
+        monkeypatch,
+        **fake_gcs.environment,
+        SPARK_CONF_DIR=str(tmp_path),
+        ONLYONCE_DATA=f"{fake_gcs.bucket()}/lake",
+        **own,
+    )
     files = shop_oracle.sales(100, 2)
     put_all(platform, files)
     code, output = platform.run_killed("receive-after-delta", "shop", "--close", nth=2)

@@ -1,4 +1,7 @@
-"""A whole run whose data is in S3: events, registry, checkpoints and result tables. Killed in its middle, it ends as the batch computation."""
+"""A whole run whose data is in S3: events, registry, checkpoints and result tables.
+
+Killed in its middle, it ends as the batch computation.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ SMALL, REQUESTS = 12, 25
 """Batches, and what one of them may ask: its own requests, and what looks now and then ask."""
 End = tuple[str, int]
 TOLD: list[End] = [("receive-before-begin", 2), ("receive-after-end", 2), ("output-before-begin", 2)]
-"""The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not Spark's word."""
+"""The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not
+Spark's word."""
 UNNAMED: list[End] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
 
@@ -67,7 +71,10 @@ def put_all(platform: Platform, files: list[list[dict[str, object]]]) -> None:
 
 
 def test_a_kill_does_not_show_in_what_is_in_the_store(platform: Platform, root: Location, versitygw: S3) -> None:
-    """Kill a driver whose rows are in `events`, and the log does not know. The next driver finishes the batch; neither shows the store's secret."""
+    """Kill a driver whose rows are in `events`, and the log does not know.
+
+    The next driver finishes the batch; neither shows the store's secret.
+    """
     files = shop_oracle.sales(300, 3)
     put_all(platform, files)
     code, killed = platform.run_killed("receive-after-delta", "shop", "--close", nth=2)
@@ -96,7 +103,9 @@ def test_ends_of_runs_do_not_show_in_what_is_in_the_store(
     assert_all_in_the_store(platform, root)
 
 
-def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Location, versitygw: S3, spark_in_store: None) -> None:
+def test_what_a_batch_of_ten_asks_of_the_store(
+    platform: Platform, root: Location, versitygw: S3, spark_in_store: None
+) -> None:
     """From its plan to the next one's. It is as much for the twelfth as for the second."""
     put_all(platform, shop_oracle.sales(10 * SMALL, SMALL))
     versitygw.well()
@@ -112,20 +121,30 @@ def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Locatio
 @pytest.mark.whole
 @pytest.mark.parametrize("form", PUT)
 def test_rows_of_files_in_a_store_after_a_kill(
-    platform: Platform, root: Location, versitygw: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, form: str
+    platform: Platform,
+    root: Location,
+    versitygw: S3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark_in_store: None,
+    form: str,
 ) -> None:
     """Parquet and Avro that lie in a store as well, read by Spark's tasks."""
     files, inbox = shop_oracle.sales(200, 2), location(f"{versitygw.bucket()}/in")
     platform.give(monkeypatch, STORED_SHOP_INBOX=str(inbox), STORED_SHOP_FORMAT=form)
     for number, records in enumerate(files):
-        PUT[form](tmp_path / f"{number}", [record | {"at": datetime.fromisoformat(str(record["at"]))} for record in records])
+        PUT[form](
+            tmp_path / f"{number}", [record | {"at": datetime.fromisoformat(str(record["at"]))} for record in records]
+        )
         stores.of(inbox).put(inbox / f"{number}", (tmp_path / f"{number}").read_bytes())
     assert ended_at(platform, monkeypatch, "receive-after-delta", 1, "--close")
     platform.run("shop", "--close")
     assert_equals_the_batch(files)
 
 
-@pytest.mark.parametrize("point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)])
+@pytest.mark.parametrize(
+    "point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)]
+)
 def test_upserts_deletes_and_recomputed_windows_in_the_store(
     platform: Platform, root: Location, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, point: str
 ) -> None:
@@ -137,10 +156,17 @@ def test_upserts_deletes_and_recomputed_windows_in_the_store(
     platform.run("shop", "--close")
 
     records = shop_oracle.distinct(files)
-    assert multiset(result("newest"), "shop", "id", "cents") == multiset(shop_oracle.newest(records), "shop", "id", "cents")
+    assert multiset(result("newest"), "shop", "id", "cents") == multiset(
+        shop_oracle.newest(records), "shop", "id", "cents"
+    )
     assert records.late.any()
-    wanted, found = (rows.assign(window_start=pd.to_datetime(rows.window_start, utc=True)) for rows in (shop_oracle.per_shop(records), result("all_per_shop")))
-    assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(wanted, "window_start", "shop", "sales", "cents")
+    wanted, found = (
+        rows.assign(window_start=pd.to_datetime(rows.window_start, utc=True))
+        for rows in (shop_oracle.per_shop(records), result("all_per_shop"))
+    )
+    assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(
+        wanted, "window_start", "shop", "sales", "cents"
+    )
 
 
 @pytest.mark.whole
@@ -199,7 +225,11 @@ def assert_all_in_the_store(platform: Platform, root: Location) -> None:
     parts = {entry.at.relative_to(root).parts[:3] for entry in stores.of(root).entries(root)}  # type: ignore[arg-type]
     assert {("data", "shop", name) for name in ("events", "files", "checkpoints")} <= parts
     assert {part for part in parts if part[0] == "tables"} == {("tables", "shop", "per_shop")}
-    assert [*platform.home.rglob("*.parquet"), *platform.home.rglob("_delta_log"), *platform.home.rglob("offsets")] == []
+    assert [
+        *platform.home.rglob("*.parquet"),
+        *platform.home.rglob("_delta_log"),
+        *platform.home.rglob("offsets"),
+    ] == []
 
 
 def assert_no_secret(platform: Platform, server: S3, told: str) -> None:
@@ -210,7 +240,9 @@ def assert_no_secret(platform: Platform, server: S3, told: str) -> None:
     for folder in (platform.home, server.buckets):
         for file in folder.rglob("*"):
             assert not (file.is_file() and secret in file.read_bytes()), file
-    for name in platform.sql("SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE schemaname = 'onlyonce_private'")["name"]:
+    for name in platform.sql(
+        "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE schemaname = 'onlyonce_private'"
+    )["name"]:
         assert not platform.sql(f"SELECT 1 FROM {name} AS t WHERE t::text LIKE '%{s3.SECRET}%'").size, name
 
 

@@ -1,4 +1,5 @@
-"""The keys of the store reach whoever reads there by the environment, and nothing else shows them: not Spark's settings, not its page."""
+"""The keys of the store reach whoever reads there by the environment, and nothing else shows them: not Spark's
+settings, not its page."""
 
 from __future__ import annotations
 

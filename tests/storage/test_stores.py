@@ -30,8 +30,13 @@ def test_what_was_put_is_read_and_listed_at_any_depth_and_what_was_deleted_is_go
     for one in found.values():
         there = store.look(one.at)
         assert there
-        assert replace(there, modified=int(there.modified)) == replace(one, modified=int(one.modified))  # some tell whole seconds only
-    assert {str(entry.at) for entry in store.entries(place / "b")} == {str(place / "b" / "c d"), str(place / "b" / "é=1" / "x.json")}
+        assert replace(there, modified=int(there.modified)) == replace(
+            one, modified=int(one.modified)
+        )  # some tell whole seconds only
+    assert {str(entry.at) for entry in store.entries(place / "b")} == {
+        str(place / "b" / "c d"),
+        str(place / "b" / "é=1" / "x.json"),
+    }
 
     store.delete(place / "a")
     store.delete(place / "a")
@@ -108,7 +113,11 @@ def test_the_same_bytes_put_again_count_as_ours(place: Location) -> None:
     assert not stores.of(place).put_new(place / "once", b"theirs")
 
 
-@pytest.mark.parametrize("place", ["versitygw", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))], indirect=True)
+@pytest.mark.parametrize(
+    "place",
+    ["versitygw", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))],
+    indirect=True,
+)
 def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(place: Location) -> None:
     """Else each table in it would be a new one."""
     root = str(place).removesuffix("/some/prefix").partition("://b")

@@ -21,12 +21,17 @@ from tests.support.tables import SCHEMA, rows, sales, take
 def append(at: Location, names: list[str]) -> None:
     """A version with these records, by the shop that they are of."""
     write_deltalake(
-        str(at), pa.Table.from_pylist(sales(names), SCHEMA), mode="append", partition_by=["shop"], storage_options=options.of_delta(at)
+        str(at),
+        pa.Table.from_pylist(sales(names), SCHEMA),
+        mode="append",
+        partition_by=["shop"],
+        storage_options=options.of_delta(at),
     )
 
 
 def test_a_table_is_read_version_by_version_wherever_it_is(place: Location) -> None:
-    """Each row once, by version, file and number; a compaction has nothing new; a file that is gone is refused by its name."""
+    """Each row once, by version, file and number; a compaction has nothing new; a file that is gone is refused by its
+    name."""
     at = place / "sales table"
     pipeline = replace(SHOP, source=DeltaSource(path=str(at)), record_id=())
     append(at, ["a", "b", "c"])
@@ -34,7 +39,11 @@ def test_a_table_is_read_version_by_version_wherever_it_is(place: Location) -> N
     found, read = take(pipeline)
 
     assert {file.identity for file in found} == {f"0/{_below(file.path, at)}" for file in found}
-    assert sorted((row["id"], row["shop"], row["oo_position"]) for row in rows(pipeline, found)) == [("a", "a", 0), ("b", "b", 0), ("c", "a", 1)]
+    assert sorted((row["id"], row["shop"], row["oo_position"]) for row in rows(pipeline, found)) == [
+        ("a", "a", 0),
+        ("b", "b", 0),
+        ("c", "a", 1),
+    ]
     append(at, ["d"])
     opening.table(at).optimize.compact()
     later, read = take(pipeline, read)

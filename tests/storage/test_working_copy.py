@@ -1,4 +1,5 @@
-"""The checkpoint that Spark works on a copy of: what is in the store is whole at each step, and of drivers at once one plan stands."""
+"""The checkpoint that Spark works on a copy of: what is in the store is whole at each step, and of drivers at once one
+plan stands."""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ def test_of_two_drivers_with_one_batch_the_first_plan_stands(place: Location, tm
     assert checkpoint.offsets(ours.path, 0) == checkpoint.offsets(place, 0)
 
 
-def test_a_checkpoint_has_no_more_than_its_last_batches(store: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_has_no_more_than_its_last_batches(
+    store: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also what a kill between two steps has left goes at a start; and a batch asks for as much as any before."""
     monkeypatch.setattr(working_copy, "KEPT", KEPT)
     monkeypatch.setattr(working_copy, "AT_ONCE", 2)
@@ -107,15 +110,29 @@ def test_a_checkpoint_has_no_more_than_its_last_batches(store: S3, tmp_path: Pat
 def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Spark itself: another driver plans the second batch just before, and the query starts again; then the copy is lost, as with its machine."""
+    """With Spark itself: another driver plans the second batch just before, and the query starts again; then the copy
+    is lost, as with its machine."""
     monkeypatch.setattr(queries, "run", lambda database, work: None)  # our epoch stays the highest
     for number in range(3):
-        spark.createDataFrame([(number,)], "n long").coalesce(1).write.format("delta").mode("append").save(str(tmp_path / "table"))
+        spark.createDataFrame([(number,)], "n long").coalesce(1).write.format("delta").mode("append").save(
+            str(tmp_path / "table")
+        )
     place, seen = begun(tmp_path / "checkpoint"), list[int]()
-    query = Query(Driver("shop/receive/1", 1, 1, "run"), place, Database("postgresql://nowhere"), {}, copy=WorkingCopy(place, tmp_path / "copy"))
+    query = Query(
+        Driver("shop/receive/1", 1, 1, "run"),
+        place,
+        Database("postgresql://nowhere"),
+        {},
+        copy=WorkingCopy(place, tmp_path / "copy"),
+    )
 
     def frame() -> DataFrame:
-        return working_copy.session(spark).readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(tmp_path / "table"))
+        return (
+            working_copy.session(spark)
+            .readStream.format("delta")
+            .option("maxFilesPerTrigger", 1)
+            .load(str(tmp_path / "table"))
+        )
 
     def on_batch(rows: DataFrame, batch_id: int) -> None:
         seen.extend(row.n for row in rows.collect())
@@ -130,6 +147,8 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
     assert (checkpoint.last(place, "offsets"), checkpoint.last(place, "commits")) == (2, 2)
 
     shutil.rmtree(tmp_path / "copy")
-    spark.createDataFrame([(3,)], "n long").coalesce(1).write.format("delta").mode("append").save(str(tmp_path / "table"))
+    spark.createDataFrame([(3,)], "n long").coalesce(1).write.format("delta").mode("append").save(
+        str(tmp_path / "table")
+    )
     drain_query(replace(query, copy=WorkingCopy(place, tmp_path / "another")), frame(), "append", on_batch)
     assert sorted(seen) == [0, 1, 2, 3]

@@ -1,6 +1,7 @@
 """Gives Airflow a folder of this process's own: imported before anything imports Airflow.
 
-A worker of pytest inherits the environment of the process that started it, and so the folder that this has made: two of them would share one.
+A worker of pytest inherits the environment of the process that started it, and so the folder that this has made: two of
+them would share one.
 """
 
 from __future__ import annotations

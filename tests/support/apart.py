@@ -1,4 +1,5 @@
-"""Three outputs of one pipeline, of which the first and the last fail as long as a test wants: by TEST_FIRST and TEST_LAST."""
+"""Three outputs of one pipeline, of which the first and the last fail as long as a test wants: by TEST_FIRST and
+TEST_LAST."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from onlyonce.declare.pipeline import Files
 from tests.support import stored_shop
 
 SHOP = replace(
-    stored_shop.SHOP, partitions=2, source=Files(inbox=f"{os.environ.get('STORE', 's3://nowhere')}/inbox", max_files_a_batch=1)
+    stored_shop.SHOP,
+    partitions=2,
+    source=Files(inbox=f"{os.environ.get('STORE', 's3://nowhere')}/inbox", max_files_a_batch=1),
 )
 
 PIPELINES = [SHOP]

@@ -1,4 +1,8 @@
-"""A pipeline whose functions get all records of a window when it closes: of fixed and of sliding windows, and one that no stream of Spark could run. And one with a state."""
+"""A pipeline whose functions get all records of a window when it closes: of fixed and of sliding windows, and one that
+no stream of Spark could run.
+
+And one with a state.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,28 @@ def newest(sales: DataFrame) -> DataFrame:
 SHOP = replace(
     shop.SHOP,
     outputs=(
-        Output(name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), lateness=MINUTE, panes="at_close", sink=Postgres(table="results.counted")),
-        Output(name="sliding", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes="at_close", sink=Delta()),
-        Output(name="largest", transform="tests.support.at_close_shop:largest", window=Fixed(MINUTE), panes="at_close", sink=Delta()),
+        Output(
+            name="counted",
+            transform=f"{HERE}:per_shop",
+            window=Fixed(5 * MINUTE),
+            lateness=MINUTE,
+            panes="at_close",
+            sink=Postgres(table="results.counted"),
+        ),
+        Output(
+            name="sliding",
+            transform=f"{HERE}:per_shop",
+            window=Sliding(4 * MINUTE, 2 * MINUTE),
+            panes="at_close",
+            sink=Delta(),
+        ),
+        Output(
+            name="largest",
+            transform="tests.support.at_close_shop:largest",
+            window=Fixed(MINUTE),
+            panes="at_close",
+            sink=Delta(),
+        ),
         Output(name="by_state", transform=f"{HERE}:per_shop", window=Fixed(MINUTE), sink=Delta()),
     ),
 )

@@ -1,4 +1,7 @@
-"""A server of Azure's blobs on this machine: azurite, Microsoft's own, which is a program of Node. Fetched once by npm into the user's cache."""
+"""A server of Azure's blobs on this machine: azurite, Microsoft's own, which is a program of Node.
+
+Fetched once by npm into the user's cache.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +51,41 @@ class Azure:
         """A new container; gives its URL."""
         name = f"b{uuid4().hex[:12]}"
         said = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": API}
-        told = "PUT" + "\n" * 12 + "".join(f"{key}:{value}\n" for key, value in said.items()) + f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
+        told = (
+            "PUT"
+            + "\n" * 12
+            + "".join(f"{key}:{value}\n" for key, value in said.items())
+            + f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
+        )
         sign = base64.b64encode(hmac.new(base64.b64decode(KEY), told.encode(), hashlib.sha256).digest()).decode()
-        made = httpx.put(f"{self.url}/{ACCOUNT}/{name}?restype=container", headers={**said, "Authorization": f"SharedKey {ACCOUNT}:{sign}"})
+        made = httpx.put(
+            f"{self.url}/{ACCOUNT}/{name}?restype=container",
+            headers={**said, "Authorization": f"SharedKey {ACCOUNT}:{sign}"},
+        )
         made.raise_for_status()
         return f"abfss://{name}@{ACCOUNT}.dfs.core.windows.net"
 
 
 @contextmanager
 def azurite() -> Iterator[Azure]:
-    """A server that keeps all in memory. Skips without Node and npm, and where the package can't be had, in continuous integration as well: npm is no part of what the project needs."""
+    """A server that keeps all in memory.
+
+    Skips without Node and npm, and where the package can't be had, in continuous integration as well: npm is no part of
+    what the project needs.
+    """
     port = free_port()
-    command = ["node", str(_program()), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
+    command = [
+        "node",
+        str(_program()),
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+        "--inMemoryPersistence",
+        "--skipApiVersionCheck",
+        "--silent",
+        "--disableTelemetry",
+    ]
     with served(command, port, environment.inherited()):
         yield Azure(f"http://127.0.0.1:{port}")
 
@@ -67,7 +93,10 @@ def azurite() -> Iterator[Azure]:
 def _program() -> Path:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
-        pytest.skip("there is no Node with npm on this machine: the tests of Azure run against azurite, which is a program of it")
+        pytest.skip(
+            "there is no Node with npm on this machine: the tests of Azure run against azurite, which is a "
+            "program of it"
+        )
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
     folder = cache / f"azurite-{VERSION}"
     cache.mkdir(parents=True, exist_ok=True)

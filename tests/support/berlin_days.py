@@ -9,6 +9,11 @@ from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.windows import Fixed
 from tests.support.shop import SHOP
 
-DAYS = Output(name="days", transform="tests.support.shop_transforms:counted", sink=Delta(), window=Fixed(timedelta(days=1), timezone="Europe/Berlin"))
+DAYS = Output(
+    name="days",
+    transform="tests.support.shop_transforms:counted",
+    sink=Delta(),
+    window=Fixed(timedelta(days=1), timezone="Europe/Berlin"),
+)
 BERLIN_DAYS = dataclasses.replace(SHOP, name="berlin_days", outputs=(DAYS,))
 PIPELINES = [BERLIN_DAYS]

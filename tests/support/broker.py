@@ -55,7 +55,8 @@ log.cleaner.dedupe.buffer.size=2097152
 log.cleaner.backoff.ms=100
 """
 CLEANABLE: dict[str, Any] = {"segment_ms": "1", "min_cleanable_dirty_ratio": "0.001"}
-"""Options of a topic of which each message that is sent by itself begins a segment: the cleaner takes all but the last."""
+"""Options of a topic of which each message that is sent by itself begins a segment: the cleaner takes all but the
+last."""
 GUARDED = """
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
@@ -67,14 +68,16 @@ listener.name.guarded.ssl.keystore.password={password}
 listener.name.guarded.sasl.enabled.mechanisms=PLAIN
 listener.name.guarded.plain.sasl.jaas.config={login} user_onlyonce="{password}";
 """
-"""A second door, by TLS, for those who have the password; the tests' own clients take the first. A line takes the place of an earlier one."""
+"""A second door, by TLS, for those who have the password; the tests' own clients take the first. A line takes the place
+of an earlier one."""
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class Broker:
     """A broker with a folder and a port of its own, which both stay when it is killed and started again.
 
-    With a password it has a second port, `guarded`, by TLS, where user `onlyonce` must say it. Who connects there trusts `certificate`.
+    With a password it has a second port, `guarded`, by TLS, where user `onlyonce` must say it. Who connects there
+    trusts `certificate`.
     """
 
     def __init__(self, folder: Path, password: str = "") -> None:
@@ -181,14 +184,19 @@ class Broker:
         self.admin.delete_records([place])[place].result(PATIENCE)
 
     def compact(self, name: str) -> None:
-        """Make a topic of one partition compacted, and wait until the broker has removed a message. Such a topic is made with CLEANABLE."""
+        """Make a topic of one partition compacted, and wait until the broker has removed a message.
+
+        Such a topic is made with CLEANABLE.
+        """
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
         before = len(self.read(name, 1))
         policy = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
         changed = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[policy])
         self.admin.incremental_alter_configs([changed])[changed].result(PATIENCE)
-        waits = Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE), retry=retry_if_result(lambda there: there >= before))
+        waits = Retrying(
+            wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE), retry=retry_if_result(lambda there: there >= before)
+        )
         waits(lambda: len(self.read(name, 1)))
 
     def producer(self, **config: Any) -> Any:
@@ -301,7 +309,8 @@ def _free_ports() -> list[int]:
 
 
 def _certified(certificate: Path, password: str) -> Path:
-    """Make a key for this machine's own address and its certificate, which nobody else has signed; gives the file of both."""
+    """Make a key for this machine's own address and its certificate, which nobody else has signed; gives the file of
+    both."""
     keystore = certificate.with_suffix(".p12")
     store = ["-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", password, "-alias", "broker"]
     make = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "SAN=IP:127.0.0.1", "-validity", "2"]

@@ -1,4 +1,5 @@
-"""The windows of minutes, and those that are made of them, by a batch over a batch over the same records; and what a reader of the tables sees."""
+"""The windows of minutes, and those that are made of them, by a batch over a batch over the same records; and what a
+reader of the tables sees."""
 
 from __future__ import annotations
 
@@ -24,13 +25,15 @@ def per_shop(pairs: Iterable[tuple[Record, datetime]]) -> Sums:
 
 
 def best(windows: Sums, size: int, minutes: int) -> Sums:
-    """(windows, best, sales, cents) of the windows of a size whose last moments are in each window of so many minutes."""
+    """(windows, best, sales, cents) of the windows of a size whose last moments are in each window of so many
+    minutes."""
     found: dict[tuple[datetime, str], list[tuple[int, ...]]] = defaultdict(list)
     for (start, shop), sums in windows.items():
         last = start + size * MINUTE - timedelta(microseconds=1)
         found[floor(last, minutes * MINUTE), shop].append(sums[-2:])
     return {
-        window: (len(them), max(c for _, c in them), sum(s for s, _ in them), sum(c for _, c in them)) for window, them in found.items()
+        window: (len(them), max(c for _, c in them), sum(s for s, _ in them), sum(c for _, c in them))
+        for window, them in found.items()
     }
 
 

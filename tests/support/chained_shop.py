@@ -1,5 +1,7 @@
-"""Minutes into five minutes into ten: the first two fold late records in by themselves, the last leaves them to a backfill. And windows that overlap into
-five minutes, which both leave them."""
+"""Minutes into five minutes into ten: the first two fold late records in by themselves, the last leaves them to a
+backfill.
+
+And windows that overlap into five minutes, which both leave them."""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def per_shop(records: DataFrame) -> DataFrame:
 def best(windows: DataFrame) -> DataFrame:
     """Of the closed windows in each window: how many there are, the best of them, and what was sold in all."""
     return windows.groupBy("oo_window", "shop").agg(
-        F.count(F.lit(1)).alias("windows"), F.max("cents").alias("best"), F.sum("sales").alias("sales"), F.sum("cents").alias("cents")
+        F.count(F.lit(1)).alias("windows"),
+        F.max("cents").alias("best"),
+        F.sum("sales").alias("sales"),
+        F.sum("cents").alias("cents"),
     )
 
 

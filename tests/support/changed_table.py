@@ -24,7 +24,13 @@ def change(path: Path, chance: random.Random, number: int) -> None:
     what = chance.choice(["append", "delete", "update", "compact", "overwrite", "truncate"]) if number else "append"
     if what in ("append", "overwrite"):
         records = tables.sales([f"r{number}-{one}" for one in range(chance.randint(1, 8))])
-        write_deltalake(str(path), pa.Table.from_pylist(records, tables.SCHEMA), mode=what, partition_by=["shop"], configuration=FEED)  # type: ignore[call-overload]
+        write_deltalake(
+            str(path),
+            pa.Table.from_pylist(records, tables.SCHEMA),
+            mode=what,
+            partition_by=["shop"],
+            configuration=FEED,
+        )  # type: ignore[call-overload]
     elif what == "delete":
         DeltaTable(str(path)).delete(f"cents % 3 = {chance.randrange(3)}")
     elif what == "update":

@@ -1,4 +1,8 @@
-"""Random changes of the rows of a database's table, as a connector delivers them: a snapshot first, again, out of order. And what comes of them."""
+"""Random changes of the rows of a database's table, as a connector delivers them: a snapshot first, again, out of
+order.
+
+And what comes of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ SNAPSHOT = 100
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """A change of the row of a key. `op` is r (read by the snapshot), c, u or d; a deleted row keeps the value that it had."""
+    """A change of the row of a key.
+
+    `op` is r (read by the snapshot), c, u or d; a deleted row keeps the value that it had.
+    """
 
     position: int
     key: str
@@ -70,7 +77,8 @@ def table(changes: Iterable[Change]) -> set[tuple[str, int, int]]:
 
 
 def history(changes: Iterable[Change]) -> set[tuple[str, int, int, int, int | None, bool]]:
-    """(key, position, value, valid from, valid to, whether it is current) of each version, where a change's time is its position."""
+    """(key, position, value, valid from, valid to, whether it is current) of each version, where a change's time is its
+    position."""
     ordered = sorted({*changes}, key=lambda change: (change.key, change.position))
     found = set()
     for change, after in zip(ordered, [*ordered[1:], None], strict=True):

@@ -1,4 +1,5 @@
-"""Holds the pipeline of `loose_shop` against its oracle: nothing lost, and twice only what the log says was written again."""
+"""Holds the pipeline of `loose_shop` against its oracle: nothing lost, and twice only what the log says was written
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Holds the pipeline of `placed_shop` against its oracle: each line kept or invalid once, known by the byte where it begins."""
+"""Holds the pipeline of `placed_shop` against its oracle: each line kept or invalid once, known by the byte where it
+begins."""
 
 from __future__ import annotations
 

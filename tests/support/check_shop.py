@@ -73,7 +73,8 @@ def check_log(
     assert received["records_in"].sum() == sum(map(len, files))
     if records is not None:
         late = platform.sql(
-            f"SELECT output, window_start, sum(late) AS late FROM onlyonce.late WHERE instance = '{instance}' GROUP BY 1, 2"
+            f"SELECT output, window_start, sum(late) AS late FROM onlyonce.late WHERE instance = '{instance}' "
+            "GROUP BY 1, 2"
         )
         wanted = records[records["late"]].groupby("window_start").size().reset_index(name="late")
         for output in ("per_shop", "balance"):

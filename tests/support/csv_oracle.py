@@ -14,7 +14,8 @@ contents = st.lists(st.sampled_from(TOKENS), max_size=40).map(b"".join)
 
 
 def records(content: bytes, most: int) -> list[tuple[int, bytes]]:
-    """(place, record) of each record: the fewest lines that are one row; the first line alone if none are, or if they have too many bytes."""
+    """(place, record) of each record: the fewest lines that are one row; the first line alone if none are, or if they
+    have too many bytes."""
     lines, found, at, first = content.split(b"\n"), [], 0, 0
     lines = lines[:-1] if not lines[-1] else lines
     while first < len(lines):
@@ -27,7 +28,10 @@ def records(content: bytes, most: int) -> list[tuple[int, bytes]]:
 
 
 def fields(record: bytes) -> list[str] | None:
-    """Return the fields of one record; None if it is not one. The module accepts quotes within a field without quotes, RFC 4180 does not."""
+    """Return the fields of one record; None if it is not one.
+
+    The module accepts quotes within a field without quotes, RFC 4180 does not.
+    """
     text = record.removeprefix(MARK).decode("latin-1").removesuffix("\r")
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))

@@ -19,7 +19,9 @@ def changes(records: DataFrame) -> DataFrame:
 
 def versions(records: DataFrame) -> DataFrame:
     """The same, with the time from which each holds."""
-    return records.select("key", "value", "position", (F.col("op") == "d").alias("gone"), F.col("changed_at").alias("valid_from"))
+    return records.select(
+        "key", "value", "position", (F.col("op") == "d").alias("gone"), F.col("changed_at").alias("valid_from")
+    )
 
 
 CUSTOMERS = Pipeline(

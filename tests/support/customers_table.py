@@ -14,7 +14,9 @@ ME = "tests.support.customers_table:changes"
 def changes(records: DataFrame) -> DataFrame:
     """The rows after each change, and which of them are deleted."""
     after = records.where(F.col("_change_type") != "update_preimage")
-    return after.select("key", "value", F.col("_commit_version").alias("position"), (F.col("_change_type") == "delete").alias("gone"))
+    return after.select(
+        "key", "value", F.col("_commit_version").alias("position"), (F.col("_change_type") == "delete").alias("gone")
+    )
 
 
 CUSTOMERS = Pipeline(

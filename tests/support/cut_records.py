@@ -1,4 +1,5 @@
-"""Records in order of time, most of them, cut into files with re-deliveries; and which of them a plain reader of the files calls in time."""
+"""Records in order of time, most of them, cut into files with re-deliveries; and which of them a plain reader of the
+files calls in time."""
 
 from __future__ import annotations
 

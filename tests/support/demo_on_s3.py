@@ -1,7 +1,7 @@
 """`make demo STORE=s3`: the demo with its data in an S3 of this machine, the one of the tests, which Go builds once.
 
-Home and store are a folder of their own, so the demo that has its data on the disk stays as it is. The store is up for as long as the demo is; a file in the home leads other
-shells to it.
+Home and store are a folder of their own, so the demo that has its data on the disk stays as it is. The store is up for
+as long as the demo is; a file in the home leads other shells to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def lead(given: Mapping[str, str]) -> None:
     file = settings.home() / "environment"
     file.touch(mode=0o600)
     file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in given.items()))
-    tables.console().print(f"The store is up for as long as this demo. So that commands of another shell reach it: [bold]. {file}[/bold]", soft_wrap=True)
+    tables.console().print(
+        f"The store is up for as long as this demo. So that commands of another shell reach it: [bold]. {file}[/bold]",
+        soft_wrap=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""DuckDB as a reader of Delta tables, by its own extension: Delta's kernel in Rust, no part of which is Spark's or delta-rs's. No network: the extension is a package."""
+"""DuckDB as a reader of Delta tables, by its own extension: Delta's kernel in Rust, no part of which is Spark's or
+delta-rs's.
+
+No network: the extension is a package.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,9 @@ from typing import Any
 import duckdb
 import duckdb_extension_delta  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-EXTENSION = Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}" / "delta.duckdb_extension"
+EXTENSION = (
+    Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}" / "delta.duckdb_extension"
+)
 
 
 def rows(path: Path, columns: str) -> Counter[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Runs of the tests' own process that end at a fail-point, as a run whose driver is lost.
 
-Spark's session stays up, so such a run costs a sixth of a driver of its own. A fail-point that Spark's tasks pass can't end it:
-these are other processes. `Platform.run_killed` sends SIGKILL to a whole driver.
+Spark's session stays up, so such a run costs a sixth of a driver of its own. A fail-point that Spark's tasks pass can't
+end it: these are other processes. `Platform.run_killed` sends SIGKILL to a whole driver.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ class _Every(dict[str, tuple[int, str]]):
         return 1, "fail"
 
 
-def ended_at(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int = 1, *arguments: str, pipeline: str = "shop") -> bool:
+def ended_at(
+    platform: Platform,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    nth: int = 1,
+    *arguments: str,
+    pipeline: str = "shop",
+) -> bool:
     """Run until this pass of a fail-point, or to the end. Return whether the run came to the fail-point.
 
-    From then on every fail-point fails: a driver that is lost takes no further step, neither of this output nor of another.
+    From then on every fail-point fails: a driver that is lost takes no further step, neither of this output nor of
+    another.
     """
     folder = platform.home / "failpoints"
     folder.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """Local HTTP servers that misbehave on order: an endpoint of a webhook, and BigQuery's `insertAll`.
 
-What they do with a request is told by `script(number, request)`: its word says what happens before and after the effect.
+What they do with a request is told by `script(number, request)`: its word says what happens before and after the
+effect.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes out. `effect`: whether the request is carried out. `status` 0: the connection is closed without an answer.
-    `times`: how often it is carried out, as by a proxy that sends again."""
+    """What goes out.
+
+    `effect`: whether the request is carried out. `status` 0: the connection is closed without an answer. `times`: how
+    often it is carried out, as by a proxy that sends again."""
 
     status: int = 200
     effect: bool = True
@@ -112,7 +115,10 @@ class _Server:
 
 
 class Endpoint(_Server):
-    """A webhook's endpoint. One that honours the key carries out each key once; `effects` has the bodies in their order."""
+    """A webhook's endpoint.
+
+    One that honours the key carries out each key once; `effects` has the bodies in their order.
+    """
 
     def __init__(self, script: Script | None = None, *, honours: bool = True) -> None:
         super().__init__(script)
@@ -132,7 +138,8 @@ class Endpoint(_Server):
 
 
 class EventsEndpoint(Endpoint):
-    """The endpoint of a webhook with a `batch`: a request is a list of events, and each is carried out by its own id."""
+    """The endpoint of a webhook with a `batch`: a request is a list of events, and each is carried out by its own
+    id."""
 
     def carry_out(self, request: Request) -> Any:
         """Some mails go out."""

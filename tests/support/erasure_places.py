@@ -1,7 +1,9 @@
-"""Each place in which a value of a record may be, and what an erasure does there. `tests/unit/operate/test_erasure_places.py` compares the table with the product.
+"""Each place in which a value of a record may be, and what an erasure does there.
 
-A test that plants a value in some of these places is marked with `plants`. It finds the value there by the decoding search, erases, and compares what is left
-with `after`.
+`tests/unit/operate/test_erasure_places.py` compares the table with the product.
+
+A test that plants a value in some of these places is marked with `plants`. It finds the value there by the decoding
+search, erases, and compares what is left with `after`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ After = Literal["cleaned", "named", "said"]
 class Place:
     """One kind of place.
 
-    after   cleaned: the search finds nothing; named: it finds the value, and the receipt has the path; said: it can't be searched, and the receipt says when it is gone
+    after   cleaned: the search finds nothing; named: it finds the value, and the receipt has the path; said: it can't
+            be searched, and the receipt says when it is gone
     of      the sources or sinks whose place it is
     below   how its name begins, below the home or as the name of a table
     """

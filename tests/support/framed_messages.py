@@ -1,4 +1,5 @@
-"""Messages in formats of a schema registry, written by the ecosystem's own serializers; and sales as Avro and Protobuf."""
+"""Messages in formats of a schema registry, written by the ecosystem's own serializers; and sales as Avro and
+Protobuf."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ SALE: dict[str, Any] = {
         {"name": "cents", "type": "int"}, {"name": "weight", "type": "double"},
     ],
 }  # fmt: skip
-GROWN = SALE | {"fields": [*SALE["fields"][:3], {"name": "cents", "type": "long"}, SALE["fields"][4], {"name": "clerk", "type": "string", "default": ""}]}
+GROWN = SALE | {
+    "fields": [
+        *SALE["fields"][:3],
+        {"name": "cents", "type": "long"},
+        SALE["fields"][4],
+        {"name": "clerk", "type": "string", "default": ""},
+    ]
+}
 """It has wider cents, and a column that nobody has declared."""
 CHANGED = SALE | {"fields": [*SALE["fields"][:3], {"name": "cents", "type": "string"}, SALE["fields"][4]]}
 """Its cents are texts, which fit no number."""
@@ -75,7 +83,9 @@ def sale_type() -> Any:
 
 def proto_sale(value: dict[str, Any]) -> Any:
     """A sale as a message of that class; `at` in milliseconds."""
-    made = sale_type()(id=value["id"], cents=value["cents"], weight=value["weight"], kind=value["cents"] % 2, tags=["a", "b"])
+    made = sale_type()(
+        id=value["id"], cents=value["cents"], weight=value["weight"], kind=value["cents"] % 2, tags=["a", "b"]
+    )
     made.at.FromMilliseconds(value["at"])
     if value["shop"] is not None:
         made.shop.value = value["shop"]
@@ -91,7 +101,9 @@ class Serializers:
 
     def avro(self, schema: Any, value: Any, part: str = MessageField.VALUE) -> bytes:
         """A value by a schema."""
-        return bytes(AvroSerializer(self._client, json.dumps(schema))(value, SerializationContext(self._topic, part)) or b"")
+        return bytes(
+            AvroSerializer(self._client, json.dumps(schema))(value, SerializationContext(self._topic, part)) or b""
+        )
 
     def protobuf(self, value: dict[str, Any]) -> bytes:
         """A sale."""

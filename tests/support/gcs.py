@@ -44,6 +44,10 @@ def served_by_go(folder: Path) -> Iterator[Gcs]:
     """A server that keeps all in memory. Skips without Go."""
     program, port = go_programs.built(SOURCE, WHY), free_port()
     account, url = folder / "account.json", f"http://127.0.0.1:{port}"
-    account.write_text(json.dumps({"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}))
+    account.write_text(
+        json.dumps(
+            {"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+        )
+    )
     with served([str(program), "--listen", f"127.0.0.1:{port}"], port, environment.inherited()):
         yield Gcs(url, account)

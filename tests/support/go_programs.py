@@ -1,6 +1,8 @@
-"""Programs of the tests that are Go, since what they are made of is: Google's fake of Pub/Sub, the loader of `docker compose`, a server of S3.
+"""Programs of the tests that are Go, since what they are made of is: Google's fake of Pub/Sub, the loader of `docker
+compose`, a server of S3.
 
-Each is built once, from its folder, into the user's cache: `python -m tests.support.go_programs` builds all of them before the tests begin.
+Each is built once, from its folder, into the user's cache: `python -m tests.support.go_programs` builds all of them
+before the tests begin.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ PACKAGES = {"s3_server": "github.com/versity/versitygw/cmd/versitygw"}
 
 
 def built(source: Path, why: str) -> Path:
-    """Return the program of a folder, built if its sources are new. Skip the test without Go; `why` says what the program is needed for."""
+    """Return the program of a folder, built if its sources are new.
+
+    Skip the test without Go; `why` says what the program is needed for.
+    """
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
         missing(f"no Go: {why}")

@@ -34,4 +34,10 @@ def joined(them: list[Record], kind: str) -> Counter[Any]:
 def _row(pair: tuple[Record | None, Record | None]) -> tuple[Any, ...]:
     order, payment = pair
     first: Record = order or payment or {}
-    return (floor(at(first)), first["shop"], order and order["id"], payment and payment["id"], payment and payment["cents"])
+    return (
+        floor(at(first)),
+        first["shop"],
+        order and order["id"],
+        payment and payment["id"],
+        payment and payment["cents"],
+    )

@@ -1,6 +1,7 @@
 """Starts the Spark session that the tests of a worker share.
 
-A JVM that ends while it starts, as where the machine has no memory for it at that instant, would fail each test that asks for the session.
+A JVM that ends while it starts, as where the machine has no memory for it at that instant, would fail each test that
+asks for the session.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ STARTS = 3
 ANY = "s3://any"
 HADOOP = "spark.hadoop."
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Plans of a few rows, each new: to compile them costs a quarter of a run. Drivers in processes of their own compile, and so does `make test-all`."""
+"""Plans of a few rows, each new: to compile them costs a quarter of a run. Drivers in processes of their own compile,
+and so does `make test-all`."""
 
 
 def session(name: str) -> Any:
-    """Start a session with two cores and, if they are installed, the jars of S3 on its class path. Raise what the last start raised.
+    """Start a session with two cores and, if they are installed, the jars of S3 on its class path.
+
+    Raise what the last start raised.
 
     It compiles no plan, unless ONLYONCE_TEST_COMPILED is set.
 
@@ -35,8 +39,12 @@ def session(name: str) -> Any:
     from onlyonce.session.session import start
     from onlyonce.spark.options import JARS
 
-    starts = Retrying(retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True)
-    with environment.within({"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}):
+    starts = Retrying(
+        retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True
+    )
+    with environment.within(
+        {"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}
+    ):
         session = starts(start, name, "local[2]")
     session.conf.set(options.CHECKPOINTS, options.ON_DISK)
     for name, value in ({} if "ONLYONCE_TEST_COMPILED" in os.environ else INTERPRETED).items():
@@ -47,10 +55,15 @@ def session(name: str) -> Any:
 
 @contextmanager
 def in_store(session: Any, given: Mapping[str, str]) -> Iterator[None]:
-    """Let the session and its Python workers reach an S3 by its variables, as a session that is started with these variables does."""
+    """Let the session and its Python workers reach an S3 by its variables, as a session that is started with these
+    variables does."""
     hadoop, workers = session.sparkContext._jsc.hadoopConfiguration(), session.sparkContext.environment
     with environment.within(dict(given)):
-        found = {key.removeprefix(HADOOP): value for key, value in options.of_spark(location(ANY)).items() if key.startswith(HADOOP)}
+        found = {
+            key.removeprefix(HADOOP): value
+            for key, value in options.of_spark(location(ANY)).items()
+            if key.startswith(HADOOP)
+        }
     # The JVM started without the variables.
     found |= {"fs.s3a.access.key": given["AWS_ACCESS_KEY_ID"], "fs.s3a.secret.key": given["AWS_SECRET_ACCESS_KEY"]}
     for key, value in found.items():
@@ -71,4 +84,8 @@ def _has_ended(error: BaseException) -> bool:
 def _tell(state: RetryCallState) -> None:
     assert state.outcome
     free = psutil.virtual_memory().available >> 20
-    warnings.warn(f"start {state.attempt_number} of Spark's JVM, {free} MB of memory free: {state.outcome.exception()}", RuntimeWarning, stacklevel=1)
+    warnings.warn(
+        f"start {state.attempt_number} of Spark's JVM, {free} MB of memory free: {state.outcome.exception()}",
+        RuntimeWarning,
+        stacklevel=1,
+    )

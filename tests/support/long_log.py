@@ -1,4 +1,5 @@
-"""A log as it is after many batches, made by a few statements: for tests of what is asked of a platform that is years old."""
+"""A log as it is after many batches, made by a few statements: for tests of what is asked of a platform that is years
+old."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _ONE_BATCH = """
      read, kept, invalid, remnant, duplicate, unknown_fields, in_time, late, units_removed)
 """
 
-# A batch a minute, two lives of each query, the first one two thirds of it: every batch has kept one window's records. Units are
-# kept for a while only, as retention leaves them.
+# A batch a minute, two lives of each query, the first one two thirds of it: every batch has kept one window's records.
+# Units are kept for a while only, as retention leaves them.
 FILL = f"""
 INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop'), ('shop@1', 'shop');
 INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, state, start_from, kind, started_at)

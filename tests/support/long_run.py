@@ -54,8 +54,8 @@ def read_upto(platform: Platform) -> list[int]:
 
 
 def out_of_order(platform: Platform) -> int:
-    """How many (output batch, receive batch) pairs there are where the output began on rows whose batch had not ended, and how
-    many closes fell into a receive batch: none, by whatever luck of two threads."""
+    """How many (output batch, receive batch) pairs there are where the output began on rows whose batch had not ended,
+    and how many closes fell into a receive batch: none, by whatever luck of two threads."""
     received = "JOIN onlyonce_private.lineages s ON s.lineage = r.lineage AND s.query = 'receive'"
     found = platform.sql(f"""
         SELECT (SELECT count(*) FROM onlyonce_private.batches o

@@ -1,4 +1,7 @@
-"""A shop whose sales are joined with a table of cities: row by row, by window, and in an output made from another. The table changes between batches."""
+"""A shop whose sales are joined with a table of cities: row by row, by window, and in an output made from another.
+
+The table changes between batches.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,11 @@ def write_copied_cities(cities: dict[str, str]) -> None:
     """The same of the table in PostgreSQL; it keeps no earlier rows."""
 
     def write(connection: Connection) -> None:
-        for statement in ("CREATE SCHEMA IF NOT EXISTS results", "CREATE TABLE IF NOT EXISTS results.cities (shop text, city text)", "DELETE FROM results.cities"):
+        for statement in (
+            "CREATE SCHEMA IF NOT EXISTS results",
+            "CREATE TABLE IF NOT EXISTS results.cities (shop text, city text)",
+            "DELETE FROM results.cities",
+        ):
             connection.exec_driver_sql(statement)
         for row in cities.items():
             connection.exec_driver_sql("INSERT INTO results.cities VALUES (%s, %s)", row)

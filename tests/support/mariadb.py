@@ -1,6 +1,7 @@
 """The MariaDB that the tests of a session share, in a folder of its own; it hands out databases.
 
-Debian has it as `mariadb-server`; `.ci/run` installs it. Without it the tests that need it are skipped, with the reason; they fail in CI (`needed.py`).
+Debian has it as `mariadb-server`; `.ci/run` installs it. Without it the tests that need it are skipped, with the
+reason; they fail in CI (`needed.py`).
 """
 
 from __future__ import annotations
@@ -91,7 +92,15 @@ def server() -> Iterator[MariaDB]:
         folder = Path(name)
         (folder / "accounts.sql").write_text(ACCOUNT)
         (folder / "tmp").mkdir()  # its own: a server that starts removes what others have in theirs
-        made = ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder / 'tmp'}", "--skip-test-db", *PLAIN, *_user()]
+        made = [
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={folder / 'data'}",
+            f"--tmpdir={folder / 'tmp'}",
+            "--skip-test-db",
+            *PLAIN,
+            *_user(),
+        ]
         told = subprocess.run(made, check=False, capture_output=True, text=True)
         assert told.returncode == 0, told.stdout[-1500:] + told.stderr[-1500:]
         started = MariaDB(folder, free_port())

@@ -1,4 +1,5 @@
-"""A pipeline that reads a record's shop from a topic, and brings it to each kind of sink outside: MySQL, Iceberg, a topic, a webhook, BigQuery."""
+"""A pipeline that reads a record's shop from a topic, and brings it to each kind of sink outside: MySQL, Iceberg, a
+topic, a webhook, BigQuery."""
 
 from __future__ import annotations
 

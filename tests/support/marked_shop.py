@@ -1,4 +1,5 @@
-"""A pipeline that brings a record's shop to each kind of place: state of an aggregate and of a join, Delta tables, files, PostgreSQL tables, copies of a lookup, rejected rows."""
+"""A pipeline that brings a record's shop to each kind of place: state of an aggregate and of a join, Delta tables,
+files, PostgreSQL tables, copies of a lookup, rejected rows."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def owned(sales: DataFrame, owners: DataFrame) -> DataFrame:
     return sales.join(owners, "shop", "left").select("id", "shop", "owner")
 
 
-PAIRS = Join(left="tests.support.marked_shop:sold", right="tests.support.marked_shop:returned", on="shop", within=MINUTE.size)
+PAIRS = Join(
+    left="tests.support.marked_shop:sold", right="tests.support.marked_shop:returned", on="shop", within=MINUTE.size
+)
 
 PIPELINES = [
     replace(

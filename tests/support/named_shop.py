@@ -8,5 +8,14 @@ from onlyonce.declare.pipeline import Delta, Output
 from tests.support.shop import SHOP
 
 PIPELINES = [
-    replace(SHOP, outputs=(Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta(table="spark_catalog.sales.each")),))
+    replace(
+        SHOP,
+        outputs=(
+            Output(
+                name="each",
+                transform="tests.support.shop_transforms:each",
+                sink=Delta(table="spark_catalog.sales.each"),
+            ),
+        ),
+    )
 ]

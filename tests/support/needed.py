@@ -21,7 +21,9 @@ def missing(what: str) -> NoReturn:
 
 def browser() -> str:
     """Return the path of the machine's Chromium."""
-    return next(filter(None, map(shutil.which, BROWSERS)), None) or missing(f"no Chromium (looked for {', '.join(BROWSERS)})")
+    return next(filter(None, map(shutil.which, BROWSERS)), None) or missing(
+        f"no Chromium (looked for {', '.join(BROWSERS)})"
+    )
 
 
 def summarize(terminalreporter: Any) -> None:

@@ -1,4 +1,5 @@
-"""The test pipeline with what a backfill, a release, an erasure and a finalize work on, where inbox and data are in an object store: files by windows, and single records.
+"""The test pipeline with what a backfill, a release, an erasure and a finalize work on, where inbox and data are in an
+object store: files by windows, and single records.
 
 STORED_DAYS_AHEAD: what is dated later than so many days from now is invalid.
 """

@@ -1,7 +1,8 @@
-"""Work in a process of its own, which shares nothing with the test session: a fork of a server that has the heavy modules imported.
+"""Work in a process of its own, which shares nothing with the test session: a fork of a server that has the heavy
+modules imported.
 
-To import them costs four seconds of a processor, and some tests need such a process eight times. The server opens no connection and no
-file, so its children share none. It ends with the test session.
+To import them costs four seconds of a processor, and some tests need such a process eight times. The server opens no
+connection and no file, so its children share none. It ends with the test session.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _SERVER.set_forkserver_preload([
 
 
 def done_apart(work: Callable[..., T], *given: object) -> T:
-    """Return what a function of a module returns in a process of its own. Raise CalledProcessError if it fails, or is killed."""
+    """Return what a function of a module returns in a process of its own.
+
+    Raise CalledProcessError if it fails, or is killed.
+    """
     answers, code = _run(work, given, {})
     if code:
         raise CalledProcessError(code, work.__name__)
@@ -52,7 +56,9 @@ def _run(work: Callable[..., Any], given: tuple[object, ...], more: dict[str, st
     return answers, code
 
 
-def _child(answers: Connection, environment: dict[str, str], work: Callable[..., Any], given: tuple[object, ...]) -> None:
+def _child(
+    answers: Connection, environment: dict[str, str], work: Callable[..., Any], given: tuple[object, ...]
+) -> None:
     from onlyonce import failpoints
 
     os.environ.clear()

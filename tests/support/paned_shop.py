@@ -1,4 +1,7 @@
-"""A pipeline with panes by triggers, of fixed and of sliding windows. The environment says after how many seconds one is due."""
+"""A pipeline with panes by triggers, of fixed and of sliding windows.
+
+The environment says after how many seconds one is due.
+"""
 
 from __future__ import annotations
 

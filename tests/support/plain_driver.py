@@ -1,8 +1,9 @@
-"""A driver without Spark for the tests of the crash test: a plain exactly-once copy of files to PostgreSQL, and broken ones.
+"""A driver without Spark for the tests of the crash test: a plain exactly-once copy of files to PostgreSQL, and broken
+ones.
 
-It passes fail-points of its own and reads the declarations that the crash test gives it. PLAIN_DRIVER says how it is broken:
-`two-commits` (the rows and their mark commit apart), `shaky` (other rows each time), `stops` (a replay finds other rows and
-gives up), `asks-again` (a disturbed platform's first run wants to be run again).
+It passes fail-points of its own and reads the declarations that the crash test gives it. PLAIN_DRIVER says how it is
+broken: `two-commits` (the rows and their mark commit apart), `shaky` (other rows each time), `stops` (a replay finds
+other rows and gives up), `asks-again` (a disturbed platform's first run wants to be run again).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How PostgreSQL would carry out each named query, whatever it is asked with: which of the tables that grow it would read as a whole."""
+"""How PostgreSQL would carry out each named query, whatever it is asked with: which of the tables that grow it would
+read as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ NO_PLAN = ("COPY", "LOCK", "SET", "VACUUM", "DO")
 
 def named() -> list[tuple[str, str]]:
     """(file, name) of every named query that is planned. Views are planned with the queries that read them."""
-    files = sorted(path.name.removesuffix(".sql") for path in (FOLDER / "statements").iterdir() if path.name.endswith(".sql"))
+    files = sorted(
+        path.name.removesuffix(".sql") for path in (FOLDER / "statements").iterdir() if path.name.endswith(".sql")
+    )
     return [(file, name) for file in files for name in queries(file) if _is_planned(file, name)]
 
 
@@ -67,7 +70,10 @@ def _is_planned(file: str, name: str) -> bool:
 
 
 def _whole(plan: dict[str, Any], *, few: bool) -> Iterator[str]:
-    """`few`: what is above takes the first rows only. A partial index is what it is for: it has only what is asked for."""
+    """`few`: what is above takes the first rows only.
+
+    A partial index is what it is for: it has only what is asked for.
+    """
     table = plan.get("Relation Name")
     if table in GROW:
         by_no_key = (

@@ -1,4 +1,5 @@
-"""The pipeline `shop` with a function whose result differs each time it is computed, for each sink whose unit is committed before its rows."""
+"""The pipeline `shop` with a function whose result differs each time it is computed, for each sink whose unit is
+committed before its rows."""
 
 from __future__ import annotations
 

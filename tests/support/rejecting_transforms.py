@@ -1,4 +1,7 @@
-"""Functions of outputs that reject records. The first outputs fail at a record that is not sound, so they must not get one."""
+"""Functions of outputs that reject records.
+
+The first outputs fail at a record that is not sound, so they must not get one.
+"""
 
 from __future__ import annotations
 
@@ -29,4 +32,7 @@ def visits(sales: DataFrame) -> DataFrame:
 def each(sales: DataFrame) -> dict[str, DataFrame]:
     """Each record, small ones apart."""
     small = F.col("cents") < 10
-    return {"each": sales.where(~small).select("id", _sound(sales).alias("cents")), "small": sales.where(small).select("id")}
+    return {
+        "each": sales.where(~small).select("id", _sound(sales).alias("cents")),
+        "small": sales.where(small).select("id"),
+    }

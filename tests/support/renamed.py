@@ -17,13 +17,19 @@ ROOMS = ("onlyonce.declare", "onlyonce.model")
 def classes() -> list[type]:
     """Return every class that an imported module of the declarations or of the model defines."""
     modules = [module for name, module in sys.modules.items() if name.startswith(ROOMS)]
-    return [one for module in modules for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module.__name__]
+    return [
+        one
+        for module in modules
+        for one in list(vars(module).values())
+        if isinstance(one, type) and one.__module__ == module.__name__
+    ]
 
 
 def go_on(url: str, driver: Driver, plan: Plan) -> tuple[int, bool, str, str]:
     """Rename the classes, start a driver of per_shop and begin its batch again.
 
-    Return how many classes were renamed, whether the batch is a replay, its hash in the log, and the declaration's hash now.
+    Return how many classes were renamed, whether the batch is a replay, its hash in the log, and the declaration's hash
+    now.
     """
     renamed = classes()
     for number, one in enumerate(renamed):

@@ -24,7 +24,8 @@ def restless(sales: DataFrame) -> DataFrame:
 
 
 def unseen(sales: DataFrame) -> DataFrame:
-    """The same by a Python function, of which Spark can't know it: where Spark can, the check before a run refuses it."""
+    """The same by a Python function, of which Spark can't know it: where Spark can, the check before a run refuses
+    it."""
     rows = sales.select("id", "cents", _chance("id").alias("chance"), F.current_timestamp().alias("seen"))
     return rows.filter((_chance("cents") < 0.8) & (F.xxhash64("id", F.current_timestamp()) % 5 != 0))
 
@@ -53,9 +54,15 @@ def drawn(shops: DataFrame) -> DataFrame:
 
 
 def _chained() -> Pipeline:
-    root = Output(name="per_shop", transform="tests.support.restless:per_shop", window=Fixed(timedelta(minutes=1)), sink=Delta())
-    made = Output(name="drawn", transform="tests.support.restless:drawn", from_output="per_shop", sink=Delta(), stable_input=True)
-    return Pipeline(name="chained", source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", outputs=(root, made))
+    root = Output(
+        name="per_shop", transform="tests.support.restless:per_shop", window=Fixed(timedelta(minutes=1)), sink=Delta()
+    )
+    made = Output(
+        name="drawn", transform="tests.support.restless:drawn", from_output="per_shop", sink=Delta(), stable_input=True
+    )
+    return Pipeline(
+        name="chained", source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", outputs=(root, made)
+    )
 
 
 PIPELINES = [_pipeline("stable", stable=True), _pipeline("restless", stable=False), _chained()]

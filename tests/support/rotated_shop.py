@@ -1,4 +1,5 @@
-"""A shop whose log is read where it grows, and where its rotated files are shipped to: two sources with one id space."""
+"""A shop whose log is read where it grows, and where its rotated files are shipped to: two sources with one id
+space."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ PIPELINES = [
         schema="id string, shop string, at timestamp, cents long, weight double",
         record_id="id",
         event_time="at",
-        outputs=(Output(name="each", transform="tests.support.shop_transforms:each", sink=Postgres(table="results.each")),),
+        outputs=(
+            Output(name="each", transform="tests.support.shop_transforms:each", sink=Postgres(table="results.each")),
+        ),
     ),
 ]

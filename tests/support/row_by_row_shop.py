@@ -1,4 +1,5 @@
-"""The pipeline `shop`, whose functions give a row for each record: to tables with and without windows, in Delta and in PostgreSQL."""
+"""The pipeline `shop`, whose functions give a row for each record: to tables with and without windows, in Delta and in
+PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Servers of S3 on this machine, each in a process of its own: versitygw, built once by Go, and moto. Buckets are made here.
+"""Servers of S3 on this machine, each in a process of its own: versitygw, built once by Go, and moto.
 
-In front of each stands `tests/s3_front`, a program of ours that makes a conditional PUT what it is at Amazon, counts requests and can be slow or ill.
+Buckets are made here.
+
+In front of each stands `tests/s3_front`, a program of ours that makes a conditional PUT what it is at Amazon, counts
+requests and can be slow or ill.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ KEY, SECRET = "onlyonce-tests", "a-secret-that-is-nowhere-else"
 
 @dataclass(frozen=True)
 class S3:
-    """A running server. `buckets`: the folder whose folders are its buckets; None for moto, which makes them by request."""
+    """A running server.
+
+    `buckets`: the folder whose folders are its buckets; None for moto, which makes them by request.
+    """
 
     url: str
     buckets: Path | None
@@ -69,11 +75,13 @@ class S3:
         self._told("delay", ms=str(milliseconds))
 
     def ill(self, kind: str, every: int, method: str = "", after: int = 0) -> None:
-        """Each so manieth request, of a method or of all, meets a fault, once some have passed; the kinds are told in `tests/s3_front`."""
+        """Each so manieth request, of a method or of all, meets a fault, once some have passed; the kinds are told in
+        `tests/s3_front`."""
         self._told("fault", kind=kind, every=str(every), method=method, after=str(after))
 
     def made(self, objects: int) -> str:
-        """From now on there is a bucket of so many objects that nobody has stored; gives the prefix that they are below."""
+        """From now on there is a bucket of so many objects that nobody has stored; gives the prefix that they are
+        below."""
         self._told("made", objects=str(objects))
         return "s3://made/in"
 
@@ -107,7 +115,11 @@ def moto() -> Iterator[S3]:
 def _front(behind: int) -> Iterator[str]:
     """The address of what stands in front of a server. Skips without Go."""
     program, port = go_programs.built(FRONT, WHY), free_port()
-    with served([str(program), "--listen", f"127.0.0.1:{port}", "--to", f"http://127.0.0.1:{behind}"], port, environment.inherited()):
+    with served(
+        [str(program), "--listen", f"127.0.0.1:{port}", "--to", f"http://127.0.0.1:{behind}"],
+        port,
+        environment.inherited(),
+    ):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -1,4 +1,5 @@
-"""A schema registry for the tests: over HTTP, with the paths, ids, versions and errors of Confluent's, and able to misbehave."""
+"""A schema registry for the tests: over HTTP, with the paths, ids, versions and errors of Confluent's, and able to
+misbehave."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ class Registry:
     login: str | None = None
     asked: list[str] = field(default_factory=list)
 
-    def put(self, subject: str, schema: dict[str, Any] | str, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:
+    def put(
+        self,
+        subject: str,
+        schema: dict[str, Any] | str,
+        kind: str = "AVRO",
+        references: list[dict[str, Any]] | None = None,
+    ) -> int:
         """Give a schema an id, as a producer does; the same schema has the same id."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return self._put(subject, {"schema": text, "schemaType": kind, "references": references or []})
@@ -58,7 +65,11 @@ class Registry:
             return (200, _without_default(one)) if one else (404, {"error_code": 40403, "message": "Schema not found"})
         if found := re.fullmatch(r"/subjects/([^/]+)/versions", plain):
             if method == "POST":
-                given = {"schema": body["schema"], "schemaType": body.get("schemaType", "AVRO"), "references": body.get("references", [])}
+                given = {
+                    "schema": body["schema"],
+                    "schemaType": body.get("schemaType", "AVRO"),
+                    "references": body.get("references", []),
+                }
                 return 200, {"id": self._put(found[1], given)}
             return 200, {str(at + 1): number for at, number in enumerate(self.subjects.get(found[1], []))}
         if found := re.fullmatch(r"/subjects/([^/]+)/versions/(\w+)", plain):
@@ -69,11 +80,20 @@ class Registry:
             number = versions[at - 1]
             return 200, {"subject": found[1], "version": at, "id": number, **_without_default(self.schemas[number])}
         if found := re.fullmatch(r"/subjects/([^/]+)", plain):
-            given = {"schema": body["schema"], "schemaType": body.get("schemaType", "AVRO"), "references": body.get("references", [])}
+            given = {
+                "schema": body["schema"],
+                "schemaType": body.get("schemaType", "AVRO"),
+                "references": body.get("references", []),
+            }
             known = next((n for n in self.subjects.get(found[1], []) if self.schemas[n] == given), None)
             if known is None:
                 return 404, {"error_code": 40403, "message": "Schema not found"}
-            return 200, {"subject": found[1], "version": self.subjects[found[1]].index(known) + 1, "id": known, **_without_default(given)}
+            return 200, {
+                "subject": found[1],
+                "version": self.subjects[found[1]].index(known) + 1,
+                "id": known,
+                **_without_default(given),
+            }
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
 

@@ -1,4 +1,7 @@
-"""A pipeline whose outputs are sent: each sale to a webhook, in order for each shop, and to BigQuery. TEST_BATCH: so many in a request."""
+"""A pipeline whose outputs are sent: each sale to a webhook, in order for each shop, and to BigQuery.
+
+TEST_BATCH: so many in a request.
+"""
 
 from __future__ import annotations
 

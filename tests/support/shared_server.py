@@ -1,7 +1,8 @@
 """The PostgreSQL that the tests of a session share: it hands out databases quickly.
 
-A test kills processes and servers, never the machine, so nothing needs to reach the disk: what a process has written, the operating
-system keeps. A database is copied as files, and one that is migrated is a copy of one that was migrated once.
+A test kills processes and servers, never the machine, so nothing needs to reach the disk: what a process has written,
+the operating system keeps. A database is copied as files, and one that is migrated is a copy of one that was migrated
+once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class SharedServer(Server):
     """A server of tests, by the folder of its platform."""
 
     def hurry(self) -> None:
-        """Let it wait for no disk, and hash a password once, from now on: 4,096 times cost a client 3 ms for each session."""
+        """Let it wait for no disk, and hash a password once, from now on: 4,096 times cost a client 3 ms for each
+        session."""
         for setting in ("fsync", "full_page_writes"):
             self._do(f"ALTER SYSTEM SET {setting} = off")
         self._do("SELECT pg_reload_conf()")
@@ -51,7 +53,10 @@ class SharedServer(Server):
     def new_encoded(self, encoding: str) -> str:
         """Create a database with another encoding than UTF-8, owned by the writer; return its name."""
         name = f"scratch_{uuid4().hex[:12]}"
-        self._do(f"CREATE DATABASE {name} OWNER onlyonce_writer TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'")
+        self._do(
+            f"CREATE DATABASE {name} OWNER onlyonce_writer TEMPLATE template0 ENCODING '{encoding}' "
+            "LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
         return name
 
     @cached_property

@@ -30,10 +30,18 @@ def each(sales: DataFrame) -> DataFrame:
 
 def newest(sales: DataFrame) -> DataFrame:
     """Each sale as a change of its shop, of which every other one deletes it."""
-    return sales.select("shop", F.date_format("at", "yyyy-MM-dd HH:mm:ss").alias("at"), "id", "cents", (F.col("cents") % 2 == 0).alias("gone"))
+    return sales.select(
+        "shop",
+        F.date_format("at", "yyyy-MM-dd HH:mm:ss").alias("at"),
+        "id",
+        "cents",
+        (F.col("cents") % 2 == 0).alias("gone"),
+    )
 
 
 def by_id(sales: DataFrame) -> DataFrame:
     """The cents of each sale by its id, as a map and as a variant, of each shop in each window."""
     cents = F.map_from_entries(F.array_sort(F.collect_list(F.struct("id", "cents"))))
-    return sales.groupBy("oo_window", "shop").agg(cents.alias("cents"), F.parse_json(F.to_json(cents)).alias("document"))
+    return sales.groupBy("oo_window", "shop").agg(
+        cents.alias("cents"), F.parse_json(F.to_json(cents)).alias("document")
+    )

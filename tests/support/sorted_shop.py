@@ -1,4 +1,5 @@
-"""A pipeline whose functions give several results: by window, with one more output made from a result, and without windows."""
+"""A pipeline whose functions give several results: by window, with one more output made from a result, and without
+windows."""
 
 from __future__ import annotations
 

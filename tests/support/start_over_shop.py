@@ -13,7 +13,9 @@ PIPELINES = [
         SHOP,
         outputs=(
             Output(name="delta", transform=PLAIN, sink=Delta()),
-            Output(name="postgres", transform=PLAIN, sink=Postgres(table="results.plain", connection="TEST_OTHER_DATABASE")),
+            Output(
+                name="postgres", transform=PLAIN, sink=Postgres(table="results.plain", connection="TEST_OTHER_DATABASE")
+            ),
             Output(name="mysql", transform=PLAIN, sink=MySQL(table="plain", connection="TEST_MYSQL")),
         ),
     )

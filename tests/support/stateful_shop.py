@@ -1,4 +1,5 @@
-"""Records of some shops, and a processor that tells of each shop's silences: state and timers for each shop, into one of two kinds of tables."""
+"""Records of some shops, and a processor that tells of each shop's silences: state and timers for each shop, into one
+of two kinds of tables."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ COLUMNS = ("shop", "what", "at", "id", "records")
 
 
 class Silences(StatefulProcessor):
-    """A row for each record as it comes, and one for each time after which a shop has had no record for the gap, with its records up to then.
+    """A row for each record as it comes, and one for each time after which a shop has had no record for the gap, with
+    its records up to then.
 
-    What it gives does not depend on the batches in which records come: a silence is known when no record in time can end it.
+    What it gives does not depend on the batches in which records come: a silence is known when no record in time can
+    end it.
     """
 
     def init(self, handle: Any) -> None:
@@ -50,7 +53,9 @@ class Silences(StatefulProcessor):
         passing("processor-timer")
         at = expiredTimerInfo.getExpiryTimeInMs() - GAP_MS
         seen = {time: count for (time,), (count,) in self.seen.iterator()}
-        records = (self.before.get()[0] if self.before.exists() else 0) + sum(count for time, count in seen.items() if time <= at)
+        records = (self.before.get()[0] if self.before.exists() else 0) + sum(
+            count for time, count in seen.items() if time <= at
+        )
         for time in seen:
             if time <= at:
                 self.seen.removeKey((time,))

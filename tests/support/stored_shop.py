@@ -1,5 +1,7 @@
-"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records, in a
-place of its own where STORED_SHOP_EACH names one; with STORED_SHOP_FILES also files there. STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
+"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single
+records, in a place of its own where STORED_SHOP_EACH names one; with STORED_SHOP_FILES also files there.
+
+STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
 
 from __future__ import annotations
 

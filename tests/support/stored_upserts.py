@@ -1,4 +1,5 @@
-"""The test pipeline with data in an object store: the newest of each key with deletes, and windows into which late records are folded."""
+"""The test pipeline with data in an object store: the newest of each key with deletes, and windows into which late
+records are folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pipeline `shop` over a Delta table, by place; and one that reads the table of its output, and one that reads it beside files."""
+"""The pipeline `shop` over a Delta table, by place; and one that reads the table of its output, and one that reads it
+beside files."""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ SHOP_OF_TABLE = replace(SHOP, record_id=(), source=DeltaSource(path=TABLE, max_f
 HOURLY = Pipeline(
     name="hourly",
     source=DeltaSource(path="shop/per_shop"),
-    schema="window_start timestamp, window_end timestamp, shop string, sales long, cents long, weight double, window_date date",
+    schema="window_start timestamp, window_end timestamp, shop string, sales long, cents long, weight double, "
+    "window_date date",
     record_id=(),
     event_time="window_start",
-    outputs=Output(name="sums", transform="tests.support.table_transforms:sums", window=Fixed(timedelta(hours=1)), sink=Delta()),
+    outputs=Output(
+        name="sums", transform="tests.support.table_transforms:sums", window=Fixed(timedelta(hours=1)), sink=Delta()
+    ),
 )
 
 BOTH = replace(

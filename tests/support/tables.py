@@ -24,7 +24,13 @@ from tests.support.shop import SHOP
 NOTHING = Read()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("shop", pa.string()), ("at", pa.timestamp("us", "UTC")), ("cents", pa.int64()), ("weight", pa.float64())]
+    [
+        ("id", pa.string()),
+        ("shop", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("cents", pa.int64()),
+        ("weight", pa.float64()),
+    ]
 )
 
 
@@ -54,7 +60,10 @@ def compact(path: Path) -> int:
 
 
 class Story:
-    """Random versions of a table: appends, empty appends, compactions, changes of its properties. `names` are all records that were appended."""
+    """Random versions of a table: appends, empty appends, compactions, changes of its properties.
+
+    `names` are all records that were appended.
+    """
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self.random, self.names = path, random.Random(seed), list[str]()
@@ -62,7 +71,11 @@ class Story:
 
     def go_on(self, *, append_first: bool = False) -> None:
         """One version more."""
-        what = "append" if append_first else self.random.choice(["append", "append", "append", "compact", "property", "nothing"])
+        what = (
+            "append"
+            if append_first
+            else self.random.choice(["append", "append", "append", "compact", "property", "nothing"])
+        )
         if what == "append":
             fresh = [f"r{len(self.names) + number}" for number in range(self.random.randint(1, 9))]
             append(self.path, fresh, partition_by=["shop"])
@@ -70,7 +83,9 @@ class Story:
         elif what == "compact":
             compact(self.path)
         elif what == "property":
-            DeltaTable(str(self.path)).alter.set_table_properties({"delta.logRetentionDuration": f"interval {self.random.randint(30, 90)} days"})
+            DeltaTable(str(self.path)).alter.set_table_properties(
+                {"delta.logRetentionDuration": f"interval {self.random.randint(30, 90)} days"}
+            )
         else:
             append(self.path, [], partition_by=["shop"])
 
@@ -89,7 +104,9 @@ def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Rea
 
 def behind(files: list[InputFile], read: Read) -> Read:
     """What the registry says once these are registered."""
-    return Read(json.loads(files[-1].mark)["table"], files[-1].ends, json.loads(files[-1].mark)["at"]) if files else read
+    return (
+        Read(json.loads(files[-1].mark)["table"], files[-1].ends, json.loads(files[-1].mark)["at"]) if files else read
+    )
 
 
 def rows(pipeline: Pipeline, files: list[InputFile]) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""The pipeline `shop` fed by a topic whose messages are in a format that a schema registry knows; the environment says which."""
+"""The pipeline `shop` fed by a topic whose messages are in a format that a schema registry knows; the environment says
+which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests of Kafka share: a topic with sales in it, and what each batch of a run had of it, by offsets of the log."""
+"""What the tests of Kafka share: a topic with sales in it, and what each batch of a run had of it, by offsets of the
+log."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Shop:
         platform.give(patch, SHOP_TOPIC=self.topic, SHOP_SERVERS=self.broker.servers, **more)
 
     def send(self, partition: int, *values: Any, keep: bool = True, **more: Any) -> dict[tuple[int, int], Any]:
-        """Send messages to one partition, as they are or as JSON, and give their places, noted if they are to `keep`."""
+        """Send messages to one partition, as they are or as JSON, and give their places, noted if they are to
+        `keep`."""
         messages = [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in values]
         offsets = self.broker.produce(self.topic, *messages, partition=partition, **more)
         noted = {(partition, offset): value for offset, value in zip(offsets, values, strict=True)}

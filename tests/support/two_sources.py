@@ -1,4 +1,5 @@
-"""A shop that sells in the web and at a till: two sources of one pipeline, each with its own columns; and the plainest model of how far they have come.
+"""A shop that sells in the web and at a till: two sources of one pipeline, each with its own columns; and the plainest
+model of how far they have come.
 
 `tills` is what a test may change: which sources are declared, and how.
 """
@@ -38,8 +39,15 @@ TILL = Input(
     columns={"id": "receipt", "at": "rung_at", "cents": "cast(euros * 100 as bigint)", "place": "'till'"},
     idle_after=IDLE,
 )
-KIOSK = Input(source=Files(max_files_a_batch=1), idle_after=timedelta(seconds=float(os.environ.get("KIOSK_IDLE_SECONDS", IDLE.total_seconds()))))
-TOPIC = Kafka(topic=os.environ.get("TEST_TOPIC", "web"), servers=os.environ.get("TEST_SERVERS", "localhost:9092"), max_offsets_a_batch=10)
+KIOSK = Input(
+    source=Files(max_files_a_batch=1),
+    idle_after=timedelta(seconds=float(os.environ.get("KIOSK_IDLE_SECONDS", IDLE.total_seconds()))),
+)
+TOPIC = Kafka(
+    topic=os.environ.get("TEST_TOPIC", "web"),
+    servers=os.environ.get("TEST_SERVERS", "localhost:9092"),
+    max_offsets_a_batch=10,
+)
 DECLARED = {"web": WEB, "till": TILL, "kiosk": KIOSK, "topic": Input(source=TOPIC, idle_after=timedelta(seconds=1))}
 
 
@@ -55,7 +63,9 @@ def pipeline(**changed: Any) -> Pipeline:
         "record_id": () if by_place else "id",
         "event_time": "at",
         "outputs": (
-            Output(name="per_minute", transform="tests.support.two_sources:per_minute", window=Fixed(MINUTE), sink=Delta()),
+            Output(
+                name="per_minute", transform="tests.support.two_sources:per_minute", window=Fixed(MINUTE), sink=Delta()
+            ),
             Output(name="each", transform="tests.support.two_sources:each", sink=Postgres(table="results.each")),
         ),
     }
@@ -94,8 +104,10 @@ class Sale:
 
 @dataclass
 class Model:
-    """What is in time and what is late, by the rule said once more: a batch is judged by the tide before it, and the tide is the least of the sources that
-    are not idle, or of all that have ever been the furthest if all are. It never moves back."""
+    """What is in time and what is late, by the rule said once more: a batch is judged by the tide before it, and the
+    tide is the least of the sources that are not idle, or of all that have ever been the furthest if all are.
+
+    It never moves back."""
 
     sources: list[str]
     shared: bool = False
@@ -142,7 +154,11 @@ class Model:
     def _move(self) -> None:
         awake = [self.tides.get(name) for name in self.sources if name not in self.idle]
         if not awake:
-            awake = [max(tide for tide in self.tides.values() if tide is not None)] if any(t is not None for t in self.tides.values()) else [None]
+            awake = (
+                [max(tide for tide in self.tides.values() if tide is not None)]
+                if any(t is not None for t in self.tides.values())
+                else [None]
+            )
         if None not in awake:
             least = min(tide for tide in awake if tide is not None)
             self.tide = least if self.tide is None else max(self.tide, least)

@@ -1,5 +1,5 @@
-"""Find a value wherever a platform has bytes, without the product's list of places: each file below a folder, each file of a database, and the write-ahead log; and outside, tables of
-a MySQL and messages of a topic."""
+"""Find a value wherever a platform has bytes, without the product's list of places: each file below a folder, each file
+of a database, and the write-ahead log; and outside, tables of a MySQL and messages of a topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ IN_WAL = "SELECT pg_read_binary_file('pg_wal/' || name, true) FROM pg_ls_waldir(
 
 
 def in_files(folder: str, mentions: Mentions) -> Iterator[str]:
-    """Yield each file that mentions the condition or can't be decoded, hidden and temporary ones too, and each name that does."""
+    """Yield each file that mentions the condition or can't be decoded, hidden and temporary ones too, and each name
+    that does."""
     for path in sorted(Path(folder).rglob("*")):
         if mentions.in_string(path.name):
             yield f"the name of {path}"
@@ -38,7 +39,8 @@ def in_files(folder: str, mentions: Mentions) -> Iterator[str]:
 
 
 def in_database(server: Server, database: str, values: Iterable[str]) -> Iterator[str]:
-    """Yield each table with a value on its pages, on those of its indexes or in its TOAST table, also of a row that was deleted, and the write-ahead log."""
+    """Yield each table with a value on its pages, on those of its indexes or in its TOAST table, also of a row that was
+    deleted, and the write-ahead log."""
     sought = [value.encode() for value in values]
     with psycopg2.connect(server.url("admin", database).replace("+psycopg2", "")) as session:
         cursor = session.cursor()
@@ -62,4 +64,9 @@ def in_mysql(server: MariaDB, database: str, mentions: Mentions) -> Iterator[str
 
 def in_topic(broker: Broker, topic: str, mentions: Mentions) -> bool:
     """Return whether a message of a topic mentions the condition."""
-    return any(decoders.count(part, mentions) for message in broker.read(topic, 1) for part in (message.key(), message.value()) if part)
+    return any(
+        decoders.count(part, mentions)
+        for message in broker.read(topic, 1)
+        for part in (message.key(), message.value())
+        if part
+    )

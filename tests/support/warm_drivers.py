@@ -1,8 +1,9 @@
 """Drivers that wait with Spark up: a run that is to be killed starts at once, and the next driver starts up meanwhile.
 
-`python -m tests.support.warm_drivers` is one of them. It says that it is ready on standard output, takes its order as one line of JSON,
-{"job": …, "arguments": […], "environment": {…}, "log": path}, and is from then on the process that `python -m jobs.<job>` would be: its
-own session with its own JVM and Python workers, which a fail-point kills by SIGKILL.
+`python -m tests.support.warm_drivers` is one of them. It says that it is ready on standard output, takes its order as
+one line of JSON, {"job": …, "arguments": […], "environment": {…}, "log": path}, and is from then on the process that
+`python -m jobs.<job>` would be: its own session with its own JVM and Python workers, which a fail-point kills by
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -50,9 +51,17 @@ class WarmDrivers:
             _end(driver)
 
     def run(
-        self, platform: Platform, point: str, nth: int, *arguments: str, job: str = "stream", action: str = "kill", **more: str
+        self,
+        platform: Platform,
+        point: str,
+        nth: int,
+        *arguments: str,
+        job: str = "stream",
+        action: str = "kill",
+        **more: str,
     ) -> tuple[int, str]:
-        """A run of this platform that is killed at a pass of a point, as `Platform.run_killed`; gives exit code and output."""
+        """A run of this platform that is killed at a pass of a point, as `Platform.run_killed`; gives exit code and
+        output."""
         folder = platform.home / "failpoints"
         folder.mkdir(exist_ok=True)
         (folder / point).unlink(missing_ok=True)
@@ -60,8 +69,11 @@ class WarmDrivers:
         driver, log = self._ordered(platform, job, *arguments, **armed, **more)
         return _ended(driver, log)
 
-    def run_for(self, platform: Platform, passes: int, seconds: float, *arguments: str, job: str = "stream") -> tuple[int, str]:
-        """A run that is killed so long after it has passed so many points, whichever they are; gives exit code and output."""
+    def run_for(
+        self, platform: Platform, passes: int, seconds: float, *arguments: str, job: str = "stream"
+    ) -> tuple[int, str]:
+        """A run that is killed so long after it has passed so many points, whichever they are; gives exit code and
+        output."""
         record = platform.home / "passed"
         record.write_text("")
         driver, log = self._ordered(platform, job, *arguments, ONLYONCE_FAILPOINT_RECORD=str(record))
@@ -71,7 +83,9 @@ class WarmDrivers:
         _kill_session(driver)
         return _ended(driver, log)
 
-    def _ordered(self, platform: Platform, job: str, *arguments: str, **environment: str) -> tuple[subprocess.Popen[str], Path]:
+    def _ordered(
+        self, platform: Platform, job: str, *arguments: str, **environment: str
+    ) -> tuple[subprocess.Popen[str], Path]:
         self._fill()
         driver = self._waiting.popleft()
         self._fill()  # it starts up while this one runs

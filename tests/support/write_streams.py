@@ -1,6 +1,8 @@
-"""BigQuery's Storage Write API as a gRPC server on this machine: pending streams with offsets, that refuses what the real one refuses.
+"""BigQuery's Storage Write API as a gRPC server on this machine: pending streams with offsets, that refuses what the
+real one refuses.
 
-What goes wrong is told by `script(number, request)`, by the request's name: the answer is lost before or after its effect, or the connection is.
+What goes wrong is told by `script(number, request)`, by the request's name: the answer is lost before or after its
+effect, or the connection is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ SERVICE = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 Fault = Literal["", "lost before", "lost after", "too busy", "twice"]
 Script = Callable[[int, str], Fault]
 Codes = types.StorageError.StorageErrorCode
-TYPES = {"id": "STRING", "shop": "STRING", "n": "INT64", "at": "TIMESTAMP", "day": "DATE", "amount": "NUMERIC", "text": "STRING"}
+TYPES = {
+    "id": "STRING",
+    "shop": "STRING",
+    "n": "INT64",
+    "at": "TIMESTAMP",
+    "day": "DATE",
+    "amount": "NUMERIC",
+    "text": "STRING",
+}
 
 
 @dataclass
@@ -56,7 +66,9 @@ class WriteStreams:
         }  # fmt: skip
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                lambda request, context, name=name, work=work: self._faulty(name, context, lambda: work(request, context)),  # type: ignore[misc]
+                lambda request, context, name=name, work=work: self._faulty(
+                    name, context, lambda: work(request, context)
+                ),  # type: ignore[misc]
                 request_deserializer=asked.deserialize,
                 response_serializer=answer.serialize,
             )
@@ -133,7 +145,9 @@ class WriteStreams:
     def _commit(self, request: Any, context: Any) -> Any:
         [name] = request.write_streams
         stream = self._stream(name, context)
-        wrong = Codes.STREAM_ALREADY_COMMITTED if stream.committed else None if stream.ended else Codes.INVALID_STREAM_STATE
+        wrong = (
+            Codes.STREAM_ALREADY_COMMITTED if stream.committed else None if stream.ended else Codes.INVALID_STREAM_STATE
+        )
         if wrong:
             return types.BatchCommitWriteStreamsResponse(stream_errors=[types.StorageError(code=wrong, entity=name)])
         stream.committed = datetime.now(UTC)
@@ -146,15 +160,21 @@ class WriteStreams:
     def _take(self, request: Any, context: Any) -> Any:
         stream = self._stream(request.write_stream, context)
         schema = pa.ipc.read_schema(pa.py_buffer(request.arrow_rows.writer_schema.serialized_schema))
-        brought = pa.ipc.read_record_batch(pa.py_buffer(request.arrow_rows.rows.serialized_record_batch), schema).to_pylist()
+        brought = pa.ipc.read_record_batch(
+            pa.py_buffer(request.arrow_rows.rows.serialized_record_batch), schema
+        ).to_pylist()
         there, offset = len(stream.rows), int(request.offset)
         if offset < there:
             # The real server tells it in either way.
             if random.random() < 0.5:
-                context.abort(grpc.StatusCode.ALREADY_EXISTS, f"OFFSET_ALREADY_EXISTS: expected {there}, received {offset}")
+                context.abort(
+                    grpc.StatusCode.ALREADY_EXISTS, f"OFFSET_ALREADY_EXISTS: expected {there}, received {offset}"
+                )
             return _error(6, f"The offset is within stream, expected offset {there}, received {offset}")
         if stream.ended:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "STREAM_FINALIZED: stream has been finalized and cannot be appended")
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "STREAM_FINALIZED: stream has been finalized and cannot be appended"
+            )
         if offset > there:
             context.abort(grpc.StatusCode.OUT_OF_RANGE, f"OFFSET_OUT_OF_RANGE: expected {there}, received {offset}")
         if bad := [n for n, row in enumerate(brought) if self.rejects(row)]:

@@ -1,4 +1,6 @@
-"""Reads a transcript of changes: a YAML file that tells which changes of rows come, and what a table of them then has. README.md has its words.
+"""Reads a transcript of changes: a YAML file that tells which changes of rows come, and what a table of them then has.
+
+README.md has its words.
 
 A misspelt expectation is an error, as in `story`.
 """
@@ -24,8 +26,8 @@ _VERSION = re.compile(r"(\w+) (\d+) from (\d+)(?: to (\d+))?")
 
 @dataclass(frozen=True)
 class Had:
-    """What there is after a step: rows (key, value), keys that are deleted (key, position), versions (key, value, from, to), None where nothing is said of them;
-    and how many of its changes came before."""
+    """What there is after a step: rows (key, value), keys that are deleted (key, position), versions (key, value, from,
+    to), None where nothing is said of them; and how many of its changes came before."""
 
     table: frozenset[tuple[Any, ...]]
     deleted: frozenset[tuple[Any, ...]]
@@ -90,7 +92,10 @@ def _step(told: dict[str, Any]) -> tuple[tuple[Change, ...], Had]:
     rows = [part.split() for part in _parts(told["table"])]
     history = frozenset(map(_version, _parts(told["history"]))) if "history" in told else None
     return tuple(map(_change, _parts(told["comes"]))), Had(
-        frozenset((key, int(value)) for key, value in rows), frozenset((key, int(at)) for key, _, at in deleted), history, told.get("again", 0)
+        frozenset((key, int(value)) for key, value in rows),
+        frozenset((key, int(at)) for key, _, at in deleted),
+        history,
+        told.get("again", 0),
     )
 
 

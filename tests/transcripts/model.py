@@ -29,7 +29,8 @@ class OutputModel:
     def step(
         self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str], clock: Micros
     ) -> Outcome:
-        """What it writes and calls late when these records come between two frontiers, its table has these rows, and the clock shows this."""
+        """What it writes and calls late when these records come between two frontiers, its table has these rows, and
+        the clock shows this."""
         late: Late = Counter()
         rejected: Late = Counter()
         came: list[tuple[Record, Bounds]] = []
@@ -51,13 +52,20 @@ class OutputModel:
         return Outcome(writes, late, closed, rejected)
 
     def _joins(self, came: int, closed: Micros | None) -> Written:
-        """The pairs that are new, and what has found no partner when its bound has passed. A key in capitals is of the left side."""
+        """The pairs that are new, and what has found no partner when its bound has passed.
+
+        A key in capitals is of the left side.
+        """
         found: Written = Counter()
         window = self.declared.window
         assert isinstance(window, Joined)
         for at, (mine, bounds) in enumerate(self.held):
             for other_at, (other, _) in enumerate(self.held):
-                pair = mine.key.isupper() and other.key == mine.key.lower() and abs(mine.time - other.time) <= micros(window.within)
+                pair = (
+                    mine.key.isupper()
+                    and other.key == mine.key.lower()
+                    and abs(mine.time - other.time) <= micros(window.within)
+                )
                 if pair:
                     found[f"{mine.key}+{other.key}", bounds, 1] += max(at, other_at) >= len(self.held) - came
                     self.met |= {at, other_at}
@@ -69,7 +77,8 @@ class OutputModel:
         return +found
 
     def _silences(self, closed: Micros | None) -> Written:
-        """The keys that have been silent for the gap since a record, as far as no record in time can end that, with their records up to there."""
+        """The keys that have been silent for the gap since a record, as far as no record in time can end that, with
+        their records up to there."""
         found: Written = Counter()
         assert self.declared.silence is not None
         gap = micros(self.declared.silence)
@@ -78,7 +87,9 @@ class OutputModel:
             times = [other.time for other, _ in self.held if other.key == one.key]
             if at in self.met or until is None or one.time + gap > until:
                 continue
-            self.met |= {place for place, (other, _) in enumerate(self.held) if (other.key, other.time) == (one.key, one.time)}
+            self.met |= {
+                place for place, (other, _) in enumerate(self.held) if (other.key, other.time) == (one.key, one.time)
+            }
             if not any(one.time < time <= one.time + gap for time in times):
                 found[one.key, None, sum(time <= one.time for time in times)] += 1
         return found
@@ -119,16 +130,22 @@ class OutputModel:
         self.held = [one for one in groups if one not in done]
         return counted(done)
 
-
-    def _panes(self, trigger: Trigger, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros) -> Written:
-        """All of each window that closes, or that has enough records which came since its last pane, or the first of them long ago."""
+    def _panes(
+        self, trigger: Trigger, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros
+    ) -> Written:
+        """All of each window that closes, or that has enough records which came since its last pane, or the first of
+        them long ago."""
         for _, bounds in came:
             self.waiting.setdefault(bounds, []).append(clock)
         done = {bounds for _, bounds in self.held if closed is not None and bounds is not None and bounds[1] <= closed}
         due = {
             bounds
             for bounds, times in self.waiting.items()
-            if (len(times) >= trigger.records if isinstance(trigger, AfterRecords) else clock - times[0] >= micros(trigger.time))
+            if (
+                len(times) >= trigger.records
+                if isinstance(trigger, AfterRecords)
+                else clock - times[0] >= micros(trigger.time)
+            )
         }
         written = counted([one for one in self.held if one[1] in done | due])
         self.held = [one for one in self.held if one[1] not in done]
@@ -191,19 +208,24 @@ def _play_bounded(story: Story) -> dict[str, Outcome]:
 
 
 def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Outcome:
-    """What one result has of the rows of its function; the books of lateness are those of the output that has the function."""
+    """What one result has of the rows of its function; the books of lateness are those of the output that has the
+    function."""
     if declared.result_of:
         whole = made[declared.result_of]
         return Outcome(Counter({row: n for row, n in whole.writes.items() if row[0] in declared.keys}), Counter())
     whole = made[declared.name]
     others = {key for other in story.outputs if other.result_of == declared.name for key in other.keys}
     return Outcome(
-        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed, whole.rejected
+        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}),
+        whole.late,
+        whole.closed,
+        whole.rejected,
     )
 
 
 class Sources:
-    """How far each of several sources is, since when nothing has come of it, and which are idle: looked at after each step."""
+    """How far each of several sources is, since when nothing has come of it, and which are idle: looked at after each
+    step."""
 
     def __init__(self, story: Story) -> None:
         self._names, self._idle_after = story.sources, micros(story.source_idle) if story.source_idle else 0

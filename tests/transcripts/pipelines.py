@@ -104,7 +104,10 @@ def _read(told: Story) -> dict[str, Any]:
     files = Files(max_files_a_batch=1)
     if not told.sources:
         return {"source": files}
-    return {"sources": {name: Input(source=files, idle_after=told.source_idle) for name in told.sources}, "id_space": "by_source"}
+    return {
+        "sources": {name: Input(source=files, idle_after=told.source_idle) for name in told.sources},
+        "id_space": "by_source",
+    }
 
 
 def _output(declared: Declared, told: Story) -> Output:
@@ -126,8 +129,15 @@ def _output(declared: Declared, told: Story) -> Output:
             sink=Delta(),
         )
     if declared.silence:
-        state = Stateful(processor=f"{PROCESSORS}:Silences", keys="key", schema="key string, records long", timers_within=declared.silence)
-        return Output(name=declared.name, stateful=state, window=declared.window, lateness=declared.lateness, sink=Delta())
+        state = Stateful(
+            processor=f"{PROCESSORS}:Silences",
+            keys="key",
+            schema="key string, records long",
+            timers_within=declared.silence,
+        )
+        return Output(
+            name=declared.name, stateful=state, window=declared.window, lateness=declared.lateness, sink=Delta()
+        )
     early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)

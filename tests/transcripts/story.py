@@ -45,7 +45,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Declared:
-    """An output under test: how it is declared. A result of another one's function has the records of its keys, which that one has not."""
+    """An output under test: how it is declared.
+
+    A result of another one's function has the records of its keys, which that one has not.
+    """
 
     name: str
     window: Window | None
@@ -73,8 +76,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Step:
-    """Something happens, and each output answers. Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on,
-    None where it stays. `packed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
+    """Something happens, and each output answers.
+
+    Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on, None where it
+    stays. `packed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
 
     kind: Literal["batch", "ended", "silent"]
     records: tuple[Record, ...]
@@ -120,7 +125,19 @@ def read(path: Path) -> Story:
 
 
 def _story(name: str, told: dict[str, Any]) -> Story:
-    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say", "sources", "a source is idle after")
+    _only(
+        told,
+        "title",
+        "day",
+        "outputs",
+        "steps",
+        "idle after",
+        "max ahead",
+        "run",
+        "must say",
+        "sources",
+        "a source is idle after",
+    )
     outputs: tuple[Declared, ...] = ()
     for key, value in told["outputs"].items():
         outputs += (_declared(key, value, {one.name: one for one in outputs}),)
@@ -144,7 +161,20 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from", "silence", "sink")
+    _only(
+        told,
+        "window",
+        "lateness",
+        "panes",
+        "looks up",
+        "result of",
+        "keys",
+        "join",
+        "rejects",
+        "from",
+        "silence",
+        "sink",
+    )
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
@@ -256,7 +286,10 @@ def _outcome(told: dict[str, Any], times: _Times) -> Outcome:
                 writes[key, times.bounds(bounds), int(count)] += 1
     closed = told.get("closed until")
     return Outcome(
-        writes, _pairs(told.get("late", "nothing"), times), None if closed is None else times.time(closed), _pairs(told.get("rejected", "nothing"), times)
+        writes,
+        _pairs(told.get("late", "nothing"), times),
+        None if closed is None else times.time(closed),
+        _pairs(told.get("rejected", "nothing"), times),
     )
 
 

@@ -27,12 +27,18 @@ from tests.transcripts.pipelines import MYSQL
 from tests.transcripts.story import Declared, Story
 
 COLUMNS = {"window_start": "TIMESTAMP", "window_end": "TIMESTAMP", "key": "STRING", "records": "INT64"}
-PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: bytes(pa.Codec("zstd").compress(data, asbytes=True))}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": lambda data: bytes(pa.Codec("zstd").compress(data, asbytes=True)),
+}
 _READERS: dict[str, Callable[[str], list[dict[str, Any]]]] = {}
 
 
 @contextmanager
-def there(platform: Platform, told: Story, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+def there(
+    platform: Platform, told: Story, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
     """The targets that a transcript asks for, while it is entered."""
     _READERS.clear()
     asked = {declared.sink for declared in told.outputs}
@@ -40,7 +46,9 @@ def there(platform: Platform, told: Story, monkeypatch: pytest.MonkeyPatch, requ
         server: MariaDB = request.getfixturevalue("mariadb")
         name = server.new_database()
         platform.give(monkeypatch, **{MYSQL: server.url(name)})
-        _READERS["mysql"] = lambda table: _named(server.rows(name, f"SELECT window_start, window_end, `key`, records FROM `{table}`"))
+        _READERS["mysql"] = lambda table: _named(
+            server.rows(name, f"SELECT window_start, window_end, `key`, records FROM `{table}`")
+        )
     if "iceberg" in asked:
         postgres, folder = request.getfixturevalue("server"), request.getfixturevalue("tmp_path")
         platform.give(monkeypatch, **configured(postgres.url("writer", postgres.new_database()), folder))
@@ -63,7 +71,14 @@ def deliver(told: Story) -> None:
 def rows(platform: Platform, told: Story, declared: Declared) -> list[dict[str, Any]]:
     """What a reader of an output's table sees."""
     if declared.sink == "postgres":
-        return _named([tuple(row) for row in platform.sql(f"SELECT window_start, window_end, key, records FROM results.{declared.name}").itertuples(index=False)])
+        return _named(
+            [
+                tuple(row)
+                for row in platform.sql(
+                    f"SELECT window_start, window_end, key, records FROM results.{declared.name}"
+                ).itertuples(index=False)
+            ]
+        )
     return _READERS[declared.sink](declared.name)
 
 
@@ -83,4 +98,13 @@ def _of_iceberg(table: str) -> list[dict[str, Any]]:
 
 def _named(found: list[Any]) -> list[dict[str, Any]]:
     """MySQL has times in UTC without saying so."""
-    return [dict(zip(COLUMNS, (value.replace(tzinfo=value.tzinfo or UTC) if hasattr(value, "tzinfo") else value for value in row), strict=True)) for row in found]
+    return [
+        dict(
+            zip(
+                COLUMNS,
+                (value.replace(tzinfo=value.tzinfo or UTC) if hasattr(value, "tzinfo") else value for value in row),
+                strict=True,
+            )
+        )
+        for row in found
+    ]

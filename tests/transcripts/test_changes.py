@@ -1,4 +1,5 @@
-"""Plays the transcripts of changes without a server: by their plain definition, and by the target that `onlyonce.testing` has in the place of a sink."""
+"""Plays the transcripts of changes without a server: by their plain definition, and by the target that
+`onlyonce.testing` has in the place of a sink."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ def compared(told: Story) -> list[str]:
 
 def target(write: Any) -> Target:
     """The table of an output that follows changes."""
-    return Target(Output(name="customers", transform="a:b", sink=Postgres(table="t.t", write=write, keys="key", newest_by="position", deletes="gone")))
+    return Target(
+        Output(
+            name="customers",
+            transform="a:b",
+            sink=Postgres(table="t.t", write=write, keys="key", newest_by="position", deletes="gone"),
+        )
+    )
 
 
 def row(change: Change) -> dict[str, Any]:
@@ -50,7 +57,8 @@ def seconds(time: datetime | None) -> int | None:
 
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
 def test_the_definition_tells_the_same_story(told: Story) -> None:
-    """At each step the rows, the deleted keys, the versions and the number of changes that came before are exactly those of the transcript."""
+    """At each step the rows, the deleted keys, the versions and the number of changes that came before are exactly
+    those of the transcript."""
     assert compared(told) == []
 
 
@@ -89,7 +97,10 @@ def test_a_wrong_transcript_fails_and_says_what_differs(told: Story) -> None:
 )
 def test_what_is_no_word_of_a_transcript_is_refused(tmp_path: Path, right: str, wrong: str, says: str) -> None:
     """It would expect nothing, and pass."""
-    good = "title: t\nfeed: connector\nsteps:\n  - comes: ann created 10 at 1\n    table: ann 10\n    history: ann 10 from 1\n"
+    good = (
+        "title: t\nfeed: connector\nsteps:\n  - comes: ann created 10 at 1\n    table: ann 10\n    history: ann "
+        "10 from 1\n"
+    )
     path = tmp_path / "mine.yaml"
     path.write_text(good)
     assert compared(change_story.read(path)) == []

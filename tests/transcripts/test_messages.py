@@ -1,4 +1,5 @@
-"""Plays what becomes of messages by their schemas, without Kafka and Spark: each alone and all together give what the transcript says."""
+"""Plays what becomes of messages by their schemas, without Kafka and Spark: each alone and all together give what the
+transcript says."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_each_message_becomes_what_the_transcript_says(path: Path) -> None:
     assert together.reasons.to_pylist() == [one.get("invalid") for one in told["messages"]]
     assert together.rest.to_pylist() == [one.get("not declared") for one in told["messages"]]
     if columns:
-        rows = [{name: value if name != "at" or value is None else str(value) for name, value in row.items()} for row in together.columns.to_pylist()]
+        rows = [
+            {name: value if name != "at" or value is None else str(value) for name, value in row.items()}
+            for row in together.columns.to_pylist()
+        ]
         assert rows == [one.get("becomes", dict.fromkeys(row)) for one, row in zip(told["messages"], rows, strict=True)]
     assert [read(pa.array([value], pa.binary())).reasons[0].as_py() for value in values] == together.reasons.to_pylist()
 

@@ -1,4 +1,5 @@
-"""No fail-point is untested: a run has recorded a strike at it and its test passed (`tests/fault/strikes.json`); else a test names it, for now."""
+"""No fail-point is untested: a run has recorded a strike at it and its test passed (`tests/fault/strikes.json`); else a
+test names it, for now."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def in_code() -> set[str]:
     """The names in the product; one that is put together is there for each of its beginnings."""
     found = {name for path in ROOT.glob("onlyonce/**/*.py") for name in PASSING.findall(path.read_text())}
     of_witness = {name for name in found if "{points}" in name}
-    begins = {name for path in ROOT.glob("onlyonce/sinks/**/*.py") for name in re.findall(r'witness\(.*"(\w+)"\)', path.read_text())}
+    begins = {
+        name
+        for path in ROOT.glob("onlyonce/sinks/**/*.py")
+        for name in re.findall(r'witness\(.*"(\w+)"\)', path.read_text())
+    }
     return found - of_witness | {name.replace("{points}", one) for name in of_witness for one in begins}
 
 

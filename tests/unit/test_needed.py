@@ -31,7 +31,18 @@ def session(folder: Path, ci: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on TESTS with a value of CI."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_parts.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={folder}", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        f"--rootdir={folder}",
+        str(folder),
+    ]
     variables = environment.inherited() | {"CI": ci, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
 
@@ -51,6 +62,10 @@ def test_missing_part_fails_in_ci_and_is_counted_elsewhere(tmp_path: Path, ci: s
 def test_every_test_that_looks_for_a_program_fails_in_ci_without_it() -> None:
     """No test skips by itself for want of a program that .ci/run installs."""
     own = re.compile(r"pytest\.skip\([^)]*(?:Chromium|MariaDB|PgBouncer|MISSING|\bGo\b)")
-    assert [path for path in ROOT.glob("tests/**/*.py") if path.name != "test_needed.py" and own.search(path.read_text())] == []
+    assert [
+        path for path in ROOT.glob("tests/**/*.py") if path.name != "test_needed.py" and own.search(path.read_text())
+    ] == []
     script = (ROOT / ".ci/run").read_text()
-    assert {program for program in INSTALLED if re.search(rf"^    need .*\b{program}\b", script, re.MULTILINE)} == INSTALLED
+    assert {
+        program for program in INSTALLED if re.search(rf"^    need .*\b{program}\b", script, re.MULTILINE)
+    } == INSTALLED

@@ -146,7 +146,8 @@ def test_the_page_of_the_settings_is_up_to_date() -> None:
 
 
 def test_one_module_reads_the_environment() -> None:
-    """But fail-points, which must need nothing, the suite that arms them, and the check before there is an environment."""
+    """But fail-points, which must need nothing, the suite that arms them, and the check before there is an
+    environment."""
     exceptions = {
         "onlyonce/environment.py",
         "onlyonce/failpoints.py",

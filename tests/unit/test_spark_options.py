@@ -137,7 +137,8 @@ def test_a_cluster_keeps_its_own_sizes(jars: Path, monkeypatch: pytest.MonkeyPat
 def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
     jars: Path, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, str], cores: int | None
 ) -> None:
-    """Where nothing says how many Spark's own number stays; a setting of ours, or theirs, is the last word; one machine has two."""
+    """Where nothing says how many Spark's own number stays; a setting of ours, or theirs, is the last word; one machine
+    has two."""
     monkeypatch.delenv("ONLYONCE_SHUFFLE_PARTITIONS", raising=False)
     name = "spark.sql.shuffle.partitions"
 
@@ -151,7 +152,9 @@ def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
 @pytest.mark.parametrize(("master", "said", "unsaid"), [
     ("local[2]", None, False), ("yarn", None, True), ("spark://host:7077", None, True), ("spark://host:7077", "2", False),
 ])  # fmt: skip
-def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(master: str, said: str | None, unsaid: bool) -> None:
+def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(
+    master: str, said: str | None, unsaid: bool
+) -> None:
     """Spark's own, 200, would be each batch's cost for the life of the output."""
     assert state.is_unsaid(master, said) is unsaid
     assert "ONLYONCE_SHUFFLE_PARTITIONS" in state.unsaid("shop/per_shop").hint
@@ -166,7 +169,10 @@ def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(ma
 def test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits(
     jars: Path, master: str, told: dict[str, str], attempts: str | None
 ) -> None:
-    """YARN would start one again that was refused, or superseded, beside the one that has superseded it. Kubernetes starts it in its pod as in client mode."""
+    """YARN would start one again that was refused, or superseded, beside the one that has superseded it.
+
+    Kubernetes starts it in its pod as in client mode.
+    """
     found = spark_options.options(master, told)
 
     assert found.get("spark.yarn.maxAppAttempts") == attempts
@@ -247,7 +253,8 @@ def test_their_defaults_are_read_where_spark_submit_reads_them(tmp_path: Path, m
 def test_the_drivers_address_is_one_that_its_executors_reach(
     jars: Path, monkeypatch: pytest.MonkeyPatch, master: str, host: str | None
 ) -> None:
-    """The loopback for nobody but a local master, and one there; else on the way to the master, or Spark's own choice."""
+    """The loopback for nobody but a local master, and one there; else on the way to the master, or Spark's own
+    choice."""
     monkeypatch.delenv("ONLYONCE_DRIVER_HOST", raising=False)
     chosen = spark_options.options(master).get("spark.driver.host")
     assert chosen == host or (master.startswith("spark://127.0.0.2") and chosen in ("127.0.0.1", "127.0.0.2"))

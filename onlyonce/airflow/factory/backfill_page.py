@@ -8,7 +8,10 @@ from onlyonce.airflow.factory.pipeline_page import outputs_table
 from onlyonce.declare.pipeline import Output, Pipeline
 
 # No "date-time": that takes no day of the windows' own zone.
-_TIME: dict[str, object] = {"type": ["null", "string"], "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?\s*$"}
+_TIME: dict[str, object] = {
+    "type": ["null", "string"],
+    "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?\s*$",
+}
 
 
 def has_windows(pipeline: Pipeline) -> bool:
@@ -38,40 +41,65 @@ that a reader can see. Each recomputation is a row of `onlyonce.backfills`; `onl
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The Params of a run; the same words as the options of `onlyonce backfill`."""
     outputs = [output.name for output in pipeline.outputs if _windowed(pipeline, output)]
-    lookups = {} if not any(output.lookups for output in pipeline.outputs) else {
-        "lookups": Param(
-            "then", type="string", enum=["then", "now"], title="Lookups",
-            description="then: each window sees the versions of its lookups that it saw when it was last written; now: the newest ones.",
-        )
-    }  # fmt: skip
+    lookups = (
+        {}
+        if not any(output.lookups for output in pipeline.outputs)
+        else {
+            "lookups": Param(
+                "then",
+                type="string",
+                enum=["then", "now"],
+                title="Lookups",
+                description="then: each window sees the versions of its lookups that it saw when it was last "
+                "written; now: the newest ones.",
+            )
+        }
+    )
     return {
         "window_start": Param(
-            None, **_TIME, title="From",
-            description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time without a zone is in the zone of the windows. "
+            None,
+            **_TIME,
+            title="From",
+            description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time "
+            "without a zone is in the zone of the windows. "
             "Leave it empty in a backfill of data intervals.",
         ),
         "window_end": Param(
-            None, **_TIME, title="To", description="And before this time. Leave it empty in a backfill of data intervals."
+            None,
+            **_TIME,
+            title="To",
+            description="And before this time. Leave it empty in a backfill of data intervals.",
         ),
         "late_only": Param(
-            False, type="boolean", title="Late records only",
-            description="Only windows with late records that are not in their result yet; without From and To all of them. Windows that are still open "
+            False,
+            type="boolean",
+            title="Late records only",
+            description="Only windows with late records that are not in their result yet; without From and To all "
+            "of them. Windows that are still open "
             "are left to the stream.",
         ),
         "output": Param(
-            None, type=["null", "string"], enum=[None, *outputs], title="Output",
+            None,
+            type=["null", "string"],
+            enum=[None, *outputs],
+            title="Output",
             description="Only this output, with those made from it; empty: all that have windows.",
         ),
         **lookups,
         "dry_run": Param(
-            False, type="boolean", title="Dry run",
+            False,
+            type="boolean",
+            title="Dry run",
             description="Only log which windows would be recomputed, and what each sink would do.",
         ),
         "wait_hours": Param(
-            6, type="number", minimum=0, title="Wait (hours)",
+            6,
+            type="number",
+            minimum=0,
+            title="Wait (hours)",
             description="How long to wait for windows that are still open; 0: fail at once.",
         ),
-    }  # fmt: skip
+    }
 
 
 def _windowed(pipeline: Pipeline, output: Output) -> bool:

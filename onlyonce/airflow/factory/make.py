@@ -22,7 +22,8 @@ class Common(TypedDict, total=False):
     """The keywords of every function here.
 
     declarations    modules ("my_project.pipelines"), or whole paths of files; by default those of ONLYONCE_PIPELINES
-    prefix          before the id of every DAG; without one they are `flights_stream`, `flights_backfill`, `onlyonce_audit`, …
+    prefix          before the id of every DAG; without one they are `flights_stream`, `flights_backfill`,
+                    `onlyonce_audit`, …
     pool, queue, default_args, tags  as Airflow has them, of every task or DAG
 
     Each function raises Refused: Airflow shows it as the import error of the DAG file.
@@ -40,10 +41,12 @@ def stream_dags(
     *, schedule: Any = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, workers_outlive_tasks: bool | None = None,
     **common: Unpack[Common],
 ) -> dict[str, DAG]:  # fmt: skip
-    """The DAG `…_stream` of each pipeline: take in what its source has, write what is due, then stop; or keep a long run at work.
+    """The DAG `…_stream` of each pipeline: take in what its source has, write what is due, then stop; or keep a long
+    run at work.
 
-    schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default ONLYONCE_SCHEDULE.
-                    A pipeline that reads the table of another one's output runs after that one has written to it, unless it is by hand here
+    schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
+                    ONLYONCE_SCHEDULE. A pipeline that reads the table of another one's output runs after that one has
+                    written to it, unless it is by hand here
     spark           words of the Spark tasks: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`, `env_vars`, …
     workers_outlive_tasks  whether a long run's driver may stay behind when its task waits; by default by the executor
     """
@@ -51,10 +54,15 @@ def stream_dags(
     return _by_id(_streams(options.declared.load(), options))
 
 
-def backfill_dags(*, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, **common: Unpack[Common]) -> dict[str, DAG]:
-    """The DAG `…_backfill` of each pipeline with windows: recompute closed ones, with their late rows. It never runs by itself.
+def backfill_dags(
+    *, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, **common: Unpack[Common]
+) -> dict[str, DAG]:
+    """The DAG `…_backfill` of each pipeline with windows: recompute closed ones, with their late rows.
 
-    interval        a cron expression in UTC: from time to time is one data interval of a backfill; by default ONLYONCE_BACKFILL_INTERVAL
+    It never runs by itself.
+
+    interval        a cron expression in UTC: from time to time is one data interval of a backfill; by default
+                    ONLYONCE_BACKFILL_INTERVAL
     spark           as for `stream_dags`
     """
     options = _options(common, backfill_interval=interval, spark=spark or {})
@@ -62,12 +70,16 @@ def backfill_dags(*, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | N
 
 
 def audit_dag(*, schedule: Any = keeping.ALL["audit"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_audit`: does every record add up, by the commit log? It tells the alert hook, and looks for what is stuck."""
+    """The DAG `onlyonce_audit`: does every record add up, by the commit log?
+
+    It tells the alert hook, and looks for what is stuck.
+    """
     return _keeping("audit", schedule, common)
 
 
 def collect_dag(*, schedule: Any = keeping.ALL["collect"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_collect`: remove record ids that are older than the dedup horizon, old units, staged rows, orphans."""
+    """The DAG `onlyonce_collect`: remove record ids that are older than the dedup horizon, old units, staged rows,
+    orphans."""
     return _keeping("collect", schedule, common)
 
 
@@ -87,27 +99,45 @@ def maintain_dag(*, schedule: Any = keeping.ALL["maintain"][1], **common: Unpack
 
 
 def dags(
-    declarations: str | Path | Sequence[str | Path] | None = None, *, schedule: Any = FROM_SETTINGS, backfill_interval: str = FROM_SETTINGS,
-    housekeeping: Collection[str] = tuple(keeping.ALL), spark: Mapping[str, Any] | None = None, workers_outlive_tasks: bool | None = None,
-    prefix: str | None = None, pool: str | None = None, queue: str | None = None, default_args: Mapping[str, Any] | None = None,
+    declarations: str | Path | Sequence[str | Path] | None = None,
+    *,
+    schedule: Any = FROM_SETTINGS,
+    backfill_interval: str = FROM_SETTINGS,
+    housekeeping: Collection[str] = tuple(keeping.ALL),
+    spark: Mapping[str, Any] | None = None,
+    workers_outlive_tasks: bool | None = None,
+    prefix: str | None = None,
+    pool: str | None = None,
+    queue: str | None = None,
+    default_args: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
-) -> dict[str, DAG]:  # fmt: skip
-    """All DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file. The keywords are those of the functions above.
+) -> dict[str, DAG]:
+    """All DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file.
 
-    housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of them once for
-                    a database: of several DAG files let one have them
+    The keywords are those of the functions above.
+
+    housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of
+                    them once for a database: of several DAG files let one have them
 
     Raises Refused: Airflow shows it as the import error of the DAG file.
     """
     if strange := sorted(set(housekeeping) - set(keeping.ALL)):
         raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose from {', '.join(keeping.ALL)}")
-    common = Common(declarations=declarations, prefix=prefix, pool=pool, queue=queue, default_args=default_args, tags=tags)
+    common = Common(
+        declarations=declarations, prefix=prefix, pool=pool, queue=queue, default_args=default_args, tags=tags
+    )
     options = _options(
-        common, schedule=schedule, backfill_interval=backfill_interval, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks
+        common,
+        schedule=schedule,
+        backfill_interval=backfill_interval,
+        spark=spark or {},
+        workers_outlive_tasks=workers_outlive_tasks,
     )
     pipelines = options.declared.load()  # once: Airflow parses DAG files again and again
     kept = [make(pipelines, options, cron) for name, (make, cron) in keeping.ALL.items() if name in housekeeping]
-    return _by_id([*_streams(pipelines, options), *_backfills(pipelines, options), *(dag for dag in kept if dag is not None)])
+    return _by_id(
+        [*_streams(pipelines, options), *_backfills(pipelines, options), *(dag for dag in kept if dag is not None)]
+    )
 
 
 def _streams(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
@@ -119,8 +149,12 @@ def _backfills(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
 
 
 def _options(common: Common, **more: Any) -> Options:
-    given: dict[str, Any] = {name: value for name, value in common.items() if name not in ("declarations", "default_args")}
-    return Options(declared=Declared.of(common.get("declarations")), default_args=common.get("default_args") or {}, **given, **more)
+    given: dict[str, Any] = {
+        name: value for name, value in common.items() if name not in ("declarations", "default_args")
+    }
+    return Options(
+        declared=Declared.of(common.get("declarations")), default_args=common.get("default_args") or {}, **given, **more
+    )
 
 
 def _keeping(name: str, schedule: Any, common: Common) -> DAG | None:

@@ -48,7 +48,8 @@ class Options:
         return None if asked == "none" else timetable(asked)
 
     def schedule_behind(self, followed: Sequence[tuple[str, str]]) -> Any:
-        """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the time."""
+        """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the
+        time."""
         if not followed or self.schedule is None:
             return self.stream_schedule()
         return AssetAny(*(assets.asset(pipeline, output) for pipeline, output in followed))
@@ -61,8 +62,15 @@ class Options:
 
 
 def timetable(schedule: Any) -> Any:
-    """A schedule as Airflow takes it. A plain cron expression would get Airflow's own data intervals, where its settings say so."""
-    return CronTriggerTimetable(schedule, timezone="UTC") if isinstance(schedule, str) and " " in schedule.strip() else schedule
+    """A schedule as Airflow takes it.
+
+    A plain cron expression would get Airflow's own data intervals, where its settings say so.
+    """
+    return (
+        CronTriggerTimetable(schedule, timezone="UTC")
+        if isinstance(schedule, str) and " " in schedule.strip()
+        else schedule
+    )
 
 
 RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=10)}

@@ -51,27 +51,38 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
     files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
         "mode": Param(
-            "drain", type="string", enum=["drain", "forever"], title="Mode",
+            "drain",
+            type="string",
+            enum=["drain", "forever"],
+            title="Mode",
             description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
-            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's slot.",
+            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's "
+            "slot.",
         ),
         "every": Param(
-            5, type="number", minimum=0, title="Every",
+            5,
+            type="number",
+            minimum=0,
+            title="Every",
             description="With forever: the seconds between two looks for new input.",
         ),
         "close": Param(
-            False, type="boolean", title="Close",
+            False,
+            type="boolean",
+            title="Close",
             description="The input has ended: all windows that have data close. Later data goes on as usual.",
         ),
         "bounded": Param(
-            False, type="boolean", title="Bounded",
+            False,
+            type="boolean",
+            title="Bounded",
             description="A separate run over all input, with targets of its own; nothing is late.",
         ),
         **files,
         "dry_run": Param(
             False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
         ),
-    }  # fmt: skip
+    }
 
 
 def _files(source: WithInbox) -> dict[str, Param]:
@@ -91,12 +102,19 @@ def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
         layout = ", Debezium's changes" if source.of_envelope else ""
-        layout += f", {identity.of(source.registered['value'])['kind']} by a schema registry" if "value" in source.registered else ""
+        layout += (
+            f", {identity.of(source.registered['value'])['kind']} by a schema registry"
+            if "value" in source.registered
+            else ""
+        )
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
     if isinstance(source, DeltaSource):
-        return f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, {source.max_files_a_batch} files a batch"
+        return (
+            f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, "
+            f"{source.max_files_a_batch} files a batch"
+        )
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
     folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):
@@ -116,7 +134,9 @@ def _place(pipeline: Pipeline) -> str:
 
 def _row(pipeline: Pipeline, output: Output) -> str:
     root = pipeline.root_of(output)
-    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (
+        f" from `{output.from_output}`" if output.from_output else ""
+    )
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""

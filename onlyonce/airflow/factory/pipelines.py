@@ -19,8 +19,9 @@ from onlyonce.model.dag_names import backfill_id, pipeline_tag, stream_id
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
-    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work. `followed`: the outputs
-    of other pipelines whose tables it reads."""
+    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work.
+
+    `followed`: the outputs of other pipelines whose tables it reads."""
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         stream_id(pipeline.name, options.prefix),

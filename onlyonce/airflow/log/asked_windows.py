@@ -14,7 +14,8 @@ _NOTHING = "nothing was read or written"
 
 @dataclass(frozen=True)
 class Asked:
-    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`: 'then' or 'now'.
+    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`:
+    'then' or 'now'.
 
     late_only   only windows with late records that are not in their result; then both times may be missing
     """
@@ -38,8 +39,8 @@ class Asked:
 def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime, datetime] | None) -> Asked:
     """What a run asks for: by its Params, or by its data interval. Never by the run id, which holds the interval's end.
 
-    With the Param late_only it may name no windows: then all with late records are meant. An empty interval is none. Raises Refused when
-    neither names the windows, or both do, or half of it is missing.
+    With the Param late_only it may name no windows: then all with late records are meant. An empty interval is none.
+    Raises Refused when neither names the windows, or both do, or half of it is missing.
     """
     start, stop = params.get("window_start"), params.get("window_end")
     late_only = bool(params.get("late_only"))
@@ -49,7 +50,8 @@ def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime,
         raise Refused(
             f"the run has the data interval {_text(interval)}, and its Params name windows too",
             data=_NOTHING,
-            hint="leave window_start and window_end empty in a backfill of intervals; to name them, trigger a single run",
+            hint="leave window_start and window_end empty in a backfill of intervals; to name them, trigger a "
+            "single run",
         )
     if interval:
         start, stop = (time.isoformat() for time in interval)
@@ -57,7 +59,8 @@ def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime,
         raise Refused(
             "this run has neither a data interval nor window_start and window_end",
             data=_NOTHING,
-            hint="trigger it with both Params, or with late_only for all windows with late records; or choose Backfill in the trigger form for whole intervals",
+            hint="trigger it with both Params, or with late_only for all windows with late records; or choose "
+            "Backfill in the trigger form for whole intervals",
         )
     if bool(start) != bool(stop):
         given, missing = ("window_start", "window_end") if start else ("window_end", "window_start")

@@ -1,4 +1,5 @@
-"""The tables of outputs as Airflow's assets, so that other DAGs can follow them: `schedule=[Asset.ref(name="flights/per_carrier")]`.
+"""The tables of outputs as Airflow's assets, so that other DAGs can follow them:
+`schedule=[Asset.ref(name="flights/per_carrier")]`.
 
 A task declares an alias and not the assets. An asset would have an event at the end of each run, even if the run had
 nothing to do. Through the alias only a table has an event to which the run has written rows.
@@ -31,7 +32,8 @@ def asset(pipeline: str, output: str) -> Asset:
 def tell(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:
     """An event for each table that the run has written to, by the log. Raises Retryable: a retry tells it then.
 
-    Called by the operators when their driver has ended well; `declared` are the variables that say where the declarations are. `extra` has batch, batches, rows, delta_version and run_id.
+    Called by the operators when their driver has ended well; `declared` are the variables that say where the
+    declarations are. `extra` has batch, batches, rows, delta_version and run_id.
     """
     events = context.get("outlet_events")
     if events is None:

@@ -17,7 +17,8 @@ SETTING = Declared()
 def not_yet(asked: Asked, declared: Declared = SETTING) -> str | None:
     """Why a backfill must wait, or None when all its windows are closed. Raises Refused when waiting doesn't help.
 
-    A database that is away is a reason to wait too. Called by the trigger on a thread, which has the reader's password only.
+    A database that is away is a reason to wait too. Called by the trigger on a thread, which has the reader's password
+    only.
     """
     backfill = _backfill()
     database = backfill.Database(reader_url(), "onlyonce-airflow")
@@ -52,7 +53,9 @@ def would_recompute(asked: Asked, declared: Declared = SETTING) -> Report:
     roots = backfill.chosen(pipeline, asked.output)
     span = _span(asked, roots)
     backfill.migrate(database.url)
-    report: Report = backfill.dry_run(database, pipeline, roots, span, asked.lookups or "then", late_only=asked.late_only)
+    report: Report = backfill.dry_run(
+        database, pipeline, roots, span, asked.lookups or "then", late_only=asked.late_only
+    )
     return report
 
 

@@ -1,4 +1,7 @@
-"""What a pipeline reads and writes, for OpenLineage. If OpenLineage's provider is installed it asks the operators; otherwise this is not used."""
+"""What a pipeline reads and writes, for OpenLineage.
+
+If OpenLineage's provider is installed it asks the operators; otherwise this is not used.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ Place = tuple[str, str]
 
 
 def of(pipeline: Pipeline) -> Any:
-    """OpenLineage's answer for a run. Raises ImportError where its provider is not installed: then nobody calls this."""
+    """OpenLineage's answer for a run.
+
+    Raises ImportError where its provider is not installed: then nobody calls this.
+    """
     given = importlib.import_module("airflow.providers.openlineage.extractors").OperatorLineage
     dataset = importlib.import_module("airflow.providers.common.compat.openlineage.facet").Dataset
     inputs, outputs = places(pipeline)

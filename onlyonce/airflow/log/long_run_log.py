@@ -1,4 +1,7 @@
-"""Asks the commit log about a pipeline's long run. Called by the operator, and by the trigger on a thread, which has the reader's password only."""
+"""Asks the commit log about a pipeline's long run.
+
+Called by the operator, and by the trigger on a thread, which has the reader's password only.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def watch(pipeline: str, supervisor: str) -> LongRun | None:
 
 
 def ask_stop(supervisor: str) -> bool:
-    """Ask the driver that this supervisor watches to stop, unless another one watches it by now; whether it was asked."""
+    """Ask the driver that this supervisor watches to stop, unless another one watches it by now; whether it was
+    asked."""
     return bool(run(lambda conn: _module("commitlog.long_runs").ask_watched_to_stop(conn, supervisor), reader_url()))
 
 
@@ -39,7 +43,10 @@ def at_work(pipeline: str) -> bool:
 
 
 def run(work: Callable[[Any], Any], url: str | None = None) -> Any:
-    """Something asked of the log, tried again while it is away for a moment; by default as the writer. Raises Retryable."""
+    """Something asked of the log, tried again while it is away for a moment; by default as the writer.
+
+    Raises Retryable.
+    """
     connect = _module("database.connect")
     return connect.run(connect.Database(url or database_url(), "onlyonce-airflow"), work)
 

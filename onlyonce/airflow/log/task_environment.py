@@ -1,7 +1,8 @@
-"""The variables that a job gets from its task's environment: the database's URL and the keys of an object store, which must be on no command
-line and in no log.
+"""The variables that a job gets from its task's environment: the database's URL and the keys of an object store, which
+must be on no command line and in no log.
 
-Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyonce.airflow.operators.jobs`, and modules that ask the log.
+Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyonce.airflow.operators.jobs`, and modules
+that ask the log.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ class Database(Protocol):
 
 
 def secret_variables() -> dict[str, str]:
-    """What a job must know and nobody else: the URL of the database, and the keys of the object store where there is a connection for it."""
+    """What a job must know and nobody else: the URL of the database, and the keys of the object store where there is a
+    connection for it."""
     return {**database_variables(), **store_variables()}
 
 
 def store_variables() -> dict[str, str]:
-    """The standard variables of S3 from the Airflow connection `onlyonce_store`; empty without it. From now on its keys are masked in the task's log."""
+    """The standard variables of S3 from the Airflow connection `onlyonce_store`; empty without it.
+
+    From now on its keys are masked in the task's log.
+    """
     try:
         found = Connection.get(STORE)
     except AirflowNotFoundException:
@@ -58,18 +63,24 @@ def store_variables() -> dict[str, str]:
 
 
 def keys_of(store: Database) -> dict[str, str]:
-    """A connection of the type aws as the variables that clients of S3 read. They hold a secret: never log them. Pure."""
+    """A connection of the type aws as the variables that clients of S3 read.
+
+    They hold a secret: never log them. Pure.
+    """
     if getattr(store, "conn_type", "aws") != "aws":
         raise Refused(
-            f"the connection {STORE} is of the type {getattr(store, 'conn_type', None)}, and only aws can be turned into the variables of a store",
+            f"the connection {STORE} is of the type {getattr(store, 'conn_type', None)}, and only aws can be "
+            "turned into the variables of a store",
             data="nothing was started",
             hint="set the variables of that store for the workers instead (docs/how-to/object-store.md)",
         )
     if unknown := sorted({*store.extra_dejson} - {*OF_STORE}):
         raise Refused(
-            f"the connection {STORE} has {', '.join(unknown)} in its extra, which not all clients of the store would follow",
+            f"the connection {STORE} has {', '.join(unknown)} in its extra, which not all clients of the store "
+            "would follow",
             data="nothing was started",
-            hint=f"only {', '.join(OF_STORE)} are turned into variables; take on a role on the machine, or by variables of the workers",
+            hint=f"only {', '.join(OF_STORE)} are turned into variables; take on a role on the machine, or by "
+            "variables of the workers",
         )
     keys = {"AWS_ACCESS_KEY_ID": store.login, "AWS_SECRET_ACCESS_KEY": store.password}
     more = {variable: store.extra_dejson.get(name) for name, variable in OF_STORE.items()}
@@ -107,10 +118,13 @@ def database_url() -> str:
 
 
 def reader_url() -> str:
-    """Return the URL for what only reads the log in Airflow's own process, so that a triggerer needs no password of the writer. Never log it.
+    """Return the URL for what only reads the log in Airflow's own process, so that a triggerer needs no password of the
+    writer.
 
-    The reader's by its variable or connection, else the writer's connection, else that of the platform's folder. Raises FileNotFoundError when there
-    is none.
+    Never log it.
+
+    The reader's by its variable or connection, else the writer's connection, else that of the platform's folder. Raises
+    FileNotFoundError when there is none.
     """
     url = settings.given_reader_url() or _url_of(READER_CONNECTION) or _url_of(CONNECTION)
     if url is not None:

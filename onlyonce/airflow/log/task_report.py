@@ -1,4 +1,7 @@
-"""Writes a report into a task's log, one line for each row. For tasks without a driver; their log is configured by Airflow."""
+"""Writes a report into a task's log, one line for each row.
+
+For tasks without a driver; their log is configured by Airflow.
+"""
 
 from __future__ import annotations
 

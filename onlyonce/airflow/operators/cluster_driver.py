@@ -22,7 +22,8 @@ BEGIN_SECONDS = 1800.0
 def follow(pipeline: str, context: Any, before: int, told: AirflowException | None, log: logging.Logger) -> None:
     """Until the driver after `before` has ended, by the log. `told` is how its submission failed, if it did.
 
-    Raises what its exit code means; `told` where the log knows of no such driver; and an AirflowException where it is silent.
+    Raises what its exit code means; `told` where the log knows of no such driver; and an AirflowException where it is
+    silent.
     """
     end = time.monotonic() + BEGIN_SECONDS
     begun = False
@@ -42,4 +43,6 @@ def follow(pipeline: str, context: Any, before: int, told: AirflowException | No
         except (Retryable, CommitStateUnknown) as error:
             log.warning("the commit log did not answer: %s", error.what)
         time.sleep(LOOK_SECONDS)
-    raise told or AirflowException("The driver in the cluster is silent: it has no database session, and the log does not know that it has ended.")
+    raise told or AirflowException(
+        "The driver in the cluster is silent: it has no database session, and the log does not know that it has ended."
+    )

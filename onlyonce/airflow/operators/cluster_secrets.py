@@ -1,8 +1,8 @@
 """Gives a driver in a cluster its secrets, by a file of properties that only this account may read.
 
-No secret is on a command line, in a rendered template or in a log. Spark's pages and event logs show settings; variables are redacted
-(`onlyonce.spark.redaction`). In Kubernetes whoever may read the driver's pod sees its environment. If that is too much, use
-`spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
+No secret is on a command line, in a rendered template or in a log. Spark's pages and event logs show settings;
+variables are redacted (`onlyonce.spark.redaction`). In Kubernetes whoever may read the driver's pod sees its
+environment. If that is too much, use `spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,21 @@ ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\
 
 
 def refuse_secrets(given: Mapping[str, Mapping[str, Any]], named: Collection[str]) -> None:
-    """Raise Refused if words of the operator hold a secret: a variable that the declaration names, what is called by a secret's name, or a URL with a password."""
-    if found := sorted(f"{word} has {name}" for word, values in given.items() for name, value in values.items() if _is_secret(name, value, named)):
+    """Raise Refused if words of the operator hold a secret: a variable that the declaration names, what is called by a
+    secret's name, or a URL with a password."""
+    if found := sorted(
+        f"{word} has {name}"
+        for word, values in given.items()
+        for name, value in values.items()
+        if _is_secret(name, value, named)
+    ):
         raise Refused(
             f"{', '.join(found)}, and Airflow shows that in the rendered template",
             data="nothing was started",
-            hint="set it in the environment of Airflow's workers, from where YARN's driver gets it by a file; in Kubernetes by a Secret in the "
-            "pod template; the platform's database and store by the connections onlyonce_db and onlyonce_store; a setting of Spark in its spark-defaults.conf",
+            hint="set it in the environment of Airflow's workers, from where YARN's driver gets it by a file; in "
+            "Kubernetes by a Secret in the "
+            "pod template; the platform's database and store by the connections onlyonce_db and onlyonce_store; a "
+            "setting of Spark in its spark-defaults.conf",
         )
 
 
@@ -46,7 +54,10 @@ def _is_secret(name: str, value: object, named: Collection[str]) -> bool:
 
 
 def named_secrets(named: Collection[str]) -> dict[str, str]:
-    """Return the variables of this worker that the declaration names. From now on they are masked in the task's log, wherever the driver is."""
+    """Return the variables of this worker that the declaration names.
+
+    From now on they are masked in the task's log, wherever the driver is.
+    """
     with_poolers = [*named, *(f"{name}_POOLER" for name in named)]
     found = {name: value for name in with_poolers if (value := environment.variable(name))}
     for value in found.values():
@@ -56,9 +67,14 @@ def named_secrets(named: Collection[str]) -> dict[str, str]:
 
 @contextmanager
 def secret_properties(
-    master: str, named: Mapping[str, str], of_driver: Mapping[str, str], of_executors: Mapping[str, str], theirs: Mapping[str, str]
+    master: str,
+    named: Mapping[str, str],
+    of_driver: Mapping[str, str],
+    of_executors: Mapping[str, str],
+    theirs: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield the path of a file with the secrets and, since it replaces their own file, what spark-submit would have found.
+    """Yield the path of a file with the secrets and, since it replaces their own file, what spark-submit would have
+    found.
 
     named   what the declaration names. Kubernetes would show it in the pod's description: there it comes by a Secret
     """
@@ -79,5 +95,6 @@ def secret_properties(
 
 
 def _escaped(value: str) -> str:
-    """As Java's properties have it: what comes after a bare carriage return would be another setting, which spark-submit logs."""
+    """As Java's properties have it: what comes after a bare carriage return would be another setting, which
+    spark-submit logs."""
     return value.translate(ESCAPED)

@@ -1,7 +1,10 @@
-"""Operators for jobs that need no Spark. The job runs in the worker's own process, and its report goes to the task's log.
+"""Operators for jobs that need no Spark.
 
-The DAGs of `onlyonce.airflow.dags` use them, and a team may use them in its own DAGs. A refusal fails the task for good.
-After any other error the task is tried again, as its options say: each of these jobs may run at any time, even twice at once.
+The job runs in the worker's own process, and its report goes to the task's log.
+
+The DAGs of `onlyonce.airflow.dags` use them, and a team may use them in its own DAGs. A refusal fails the task for
+good. After any other error the task is tried again, as its options say: each of these jobs may run at any time, even
+twice at once.
 """
 
 from __future__ import annotations
@@ -67,7 +70,10 @@ class LandOperator(JobOperator):
 
 
 class DeliverOperator(JobOperator):
-    """Send what waits in the outbox. An endpoint that is away is a retry; one that refuses whoever asks fails for good."""
+    """Send what waits in the outbox.
+
+    An endpoint that is away is a retry; one that refuses whoever asks fails for good.
+    """
 
     module = "sinks.outbox.deliver"
 

@@ -49,7 +49,10 @@ def outcome(error: AirflowException) -> AirflowException:
 
 
 def of_code(code: int) -> AirflowException:
-    """The same, of a code. One that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless."""
+    """The same, of a code.
+
+    One that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless.
+    """
     kind = EXIT_CODES.get(code)
     if kind is None:
         why = NO_MEMORY if code in WITHOUT_MEMORY else ""

@@ -1,8 +1,8 @@
 """The operator that runs a pipeline's Spark job, by the hook of Airflow's Spark provider.
 
-All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`,
-`env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs before it starts, and the
-secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
+All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`,
+`py_files`, `env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs
+before it starts, and the secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ OURS = frozenset(
 class SparkJobOperator(BaseOperator):
     """Runs an application of the package for one pipeline; the task's log ends with what the commit log holds of it.
 
-    By default that is `run/stream.py`, with arguments from the run's Params (`arguments`). Fails with a retry, or for good
-    (`outcome`). In client mode the driver runs beside the task and ends with it; not promised: that it dies when the worker is
-    killed with SIGKILL, it then goes on until a newer run supersedes it. In cluster mode its end is what the commit log says.
+    By default that is `run/stream.py`, with arguments from the run's Params (`arguments`). Fails with a retry, or for
+    good (`outcome`). In client mode the driver runs beside the task and ends with it; not promised: that it dies when
+    the worker is killed with SIGKILL, it then goes on until a newer run supersedes it. In cluster mode its end is what
+    the commit log says.
     """
 
     template_fields = ("conf", "packages", "py_files", "env_vars", "submit")
@@ -88,16 +89,26 @@ class SparkJobOperator(BaseOperator):
         assets.tell(self.pipeline, context, self.declarations.variables())
 
     def on_kill(self) -> None:
-        """The driver ends with its task: the JVM, its Python, and their workers. One in a cluster is superseded by the next."""
+        """The driver ends with its task: the JVM, its Python, and their workers.
+
+        One in a cluster is superseded by the next.
+        """
         end_drivers(self.application)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """The tables that were read and written, for OpenLineage's provider, which asks where it is installed and on."""
+        """The tables that were read and written, for OpenLineage's provider, which asks where it is installed and
+        on."""
         return lineage.of(self.declarations.one(self.pipeline))
 
     def place(self) -> tuple[str, str]:
-        """Return Spark's master and the deploy mode, by the connection and the operator's words. Raises Refused, AirflowNotFoundException."""
-        refuse_secrets({"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit}, self._named() if self.env_vars or self.conf else ())
+        """Return Spark's master and the deploy mode, by the connection and the operator's words.
+
+        Raises Refused, AirflowNotFoundException.
+        """
+        refuse_secrets(
+            {"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit},
+            self._named() if self.env_vars or self.conf else (),
+        )
         connection = Connection.get(self.conn_id)  # raises if it is missing, where the hook would take 'yarn'
         master = master_of(connection)
         mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"

@@ -1,4 +1,7 @@
-"""The operator of a pipeline's stream. The Param `mode` says whether it drains the pipeline or supervises a long run."""
+"""The operator of a pipeline's stream.
+
+The Param `mode` says whether it drains the pipeline or supervises a long run.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ _WATCH_SECONDS = 5.0
 class StreamOperator(SparkJobOperator):
     """Drains a pipeline, or keeps a long run of it at work. Each DAG of `onlyonce.airflow.dags` for a pipeline has one.
 
-    With *mode* forever, where workers outlive tasks (`onlyonce.airflow.operators.workers`, or the keyword): it starts the driver as a
-    process of its own, which outlives this task, or attaches to the one that is alive, and then waits in the triggerer for the
-    end of its heartbeat. Where they don't (a pod ends with its task), or the driver is in a cluster, the task stays and follows
-    the driver, which is its own child or the one at work.
+    With *mode* forever, where workers outlive tasks (`onlyonce.airflow.operators.workers`, or the keyword): it starts
+    the driver as a process of its own, which outlives this task, or attaches to the one that is alive, and then waits
+    in the triggerer for the end of its heartbeat. Where they don't (a pod ends with its task), or the driver is in a
+    cluster, the task stays and follows the driver, which is its own child or the one at work.
 
-    A driver that died is started again; when a stop was asked for, the task has succeeded. Nothing is remembered of it in
-    Airflow: the log decides, so a run that is cleared really runs again, and never beside another. Two that start at once are
-    one by the log's lock. A drain beside a living long run has nothing to do and is skipped.
+    A driver that died is started again; when a stop was asked for, the task has succeeded. Nothing is remembered of it
+    in Airflow: the log decides, so a run that is cleared really runs again, and never beside another. Two that start at
+    once are one by the log's lock. A drain beside a living long run has nothing to do and is skipped.
     """
 
     _looks_as: str | None = None
@@ -81,7 +84,10 @@ class StreamOperator(SparkJobOperator):
             self._start(context)
 
     def _verdict(self, context: Any) -> str:
-        """What is to be done about the run that is watched: watch, start, done. Raises where a person must act, or a retry."""
+        """What is to be done about the run that is watched: watch, start, done.
+
+        Raises where a person must act, or a retry.
+        """
         known = self._known(context)
         does = on_watch(known)
         if does == "start":
@@ -136,7 +142,10 @@ class StreamOperator(SparkJobOperator):
             time.sleep(_WATCH_SECONDS)
 
     def on_kill(self) -> None:
-        """As for a drain. A long run that this task only looks at is asked to stop, unless another watches it by now."""
+        """As for a drain.
+
+        A long run that this task only looks at is asked to stop, unless another watches it by now.
+        """
         super().on_kill()
         if self._looks_as:
             long_run_log.ask_stop(self._looks_as)
@@ -168,8 +177,10 @@ class StreamOperator(SparkJobOperator):
         self._await_taken(context, driver, before.attempt if before else 0)
 
     def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
-        """Until the driver has its place in the log. One that ended before fails the task as the driver of a drain would,
-        but where another was quicker: there is a long run, and nobody asked for more."""
+        """Until the driver has its place in the log.
+
+        One that ended before fails the task as the driver of a drain would, but where another was quicker: there is a
+        long run, and nobody asked for more."""
         end = time.monotonic() + _START_PATIENCE
         while time.monotonic() < end:
             known = self._known(context)
@@ -186,7 +197,10 @@ class StreamOperator(SparkJobOperator):
         self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
 
     def _supervisor(self, context: Any) -> str:
-        """The name under which this try of the task watches a long run. Who knows it may ask the driver to stop, so no one can guess it."""
+        """The name under which this try of the task watches a long run.
+
+        Who knows it may ask the driver to stop, so no one can guess it.
+        """
         if self._watches_as is None:
             task = context["ti"]
             self._watches_as = f"{task.dag_id}/{context['run_id']}/{task.try_number}/{secrets.token_hex(16)}"

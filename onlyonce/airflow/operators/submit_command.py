@@ -1,10 +1,11 @@
 """The command line of spark-submit for a driver that outlives its task. Pure.
 
-The provider's hook starts spark-submit and waits for its end. That is right for a driver that ends with its task, but here the task ends
-first, and the hook has no public method that gives its command. This module makes the same command, in client mode, from the
-same keywords (`tests/dags/test_submit_command.py` holds the two equal).
+The provider's hook starts spark-submit and waits for its end. That is right for a driver that ends with its task, but
+here the task ends first, and the hook has no public method that gives its command. This module makes the same command,
+in client mode, from the same keywords (`tests/dags/test_submit_command.py` holds the two equal).
 
-Who calls it: `onlyonce.airflow.operators.stream_job`. Errors: Refused for keywords that only a task which stays can carry out.
+Who calls it: `onlyonce.airflow.operators.stream_job`. Errors: Refused for keywords that only a task which stays can
+carry out.
 """
 
 from __future__ import annotations

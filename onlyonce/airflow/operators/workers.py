@@ -11,7 +11,10 @@ OUTLIVE = ("LocalExecutor", "CeleryExecutor")
 
 
 def outlive(executor: str | None, configured: str) -> bool:
-    """By the task's own executor, else the first of Airflow's. `team:alias:path` and `alias:path` are how Airflow names them. Pure."""
+    """By the task's own executor, else the first of Airflow's.
+
+    `team:alias:path` and `alias:path` are how Airflow names them. Pure.
+    """
     named = executor or configured.split(",")[0].rpartition(";")[2]
     return any(part.strip().rpartition(".")[2] in OUTLIVE for part in named.split(":"))
 

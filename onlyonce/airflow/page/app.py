@@ -1,4 +1,6 @@
-"""The FastAPI app behind the page. Airflow's API server mounts it; every route shows a user of Airflow what `sight` permits.
+"""The FastAPI app behind the page.
+
+Airflow's API server mounts it; every route shows a user of Airflow what `sight` permits.
 
 Each answer is one HTML page without scripts. Who calls it: browsers, in a frame of Airflow's UI or alone.
 """
@@ -32,7 +34,8 @@ REASONS = 100_000
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
-"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `onlyonce_audit` compares all."""
+"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `onlyonce_audit`
+compares all."""
 
 # Its own page of the API would be open to everybody, and is of no use here.
 app = FastAPI(
@@ -54,7 +57,8 @@ _templates.globals.update(
     span=charts.span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
 )
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri "
+    "'none'",
     "Cache-Control": "no-store",
 }
 
@@ -99,9 +103,18 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         withheld = None if ask.sees_records(instance) else sight.NOT_PERMITTED
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
-        request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills,
-        files=files, withheld=withheld, **parts,
-    )  # fmt: skip
+        request,
+        "pipeline.html",
+        instance=instance,
+        card=card,
+        lives=lives,
+        outputs=outputs,
+        late=late_charts,
+        backfills=backfills,
+        files=files,
+        withheld=withheld,
+        **parts,
+    )
 
 
 @app.get("/pipelines/{instance}/batches")
@@ -173,7 +186,10 @@ def batch(
 
 @app.get("/runs")
 def run(request: Request, user: GetUserDep, dag_id: Text, run_id: Text, before: Place = None) -> HTMLResponse:
-    """What a DAG run committed: the tab on its page in Airflow. Runs of two DAGs may have one id; the log has which pipelines each has driven."""
+    """What a DAG run committed: the tab on its page in Airflow.
+
+    Runs of two DAGs may have one id; the log has which pipelines each has driven.
+    """
     with log(user) as ask:
         if not ask.may(dag_id, "GET"):
             raise HTTPException(403, f"no permission to read runs of {dag_id}")
@@ -187,7 +203,10 @@ def run(request: Request, user: GetUserDep, dag_id: Text, run_id: Text, before: 
 
 @app.get("/search")
 def search_form(request: Request, user: GetUserDep, run_id: Text = "") -> HTMLResponse:
-    """Show the form of a search, or the batches of a run. An address never contains a value of a record: it is logged."""
+    """Show the form of a search, or the batches of a run.
+
+    An address never contains a value of a record: it is logged.
+    """
     with log(user) as ask:
         found = search.of_run(ask, run_id) if run_id else None
     return _page(request, "search.html", q=run_id, found=found)

@@ -75,12 +75,19 @@ def _card(of: Row, recent: list[Row], broken: list[Row], lag: list[Row], catalog
     wrong, spared = (sum(row[column] or 0 for row in recent) for column in ("false_positives", "lookups_spared"))
     by_stage = [(stage, list(rows)) for stage, rows in groupby(recent, lambda row: row["stage"])]
     return Card(
-        of, lag, broken, [(stage, _charts(stage, rows)) for stage, rows in by_stage],
-        ids=sum(row["ids"] for row in catalog), bytes=sum(row["bytes"] for row in catalog),
+        of,
+        lag,
+        broken,
+        [(stage, _charts(stage, rows)) for stage, rows in by_stage],
+        ids=sum(row["ids"] for row in catalog),
+        bytes=sum(row["bytes"] for row in catalog),
         chunks=sum(row["chunks"] for row in catalog),
-        kept_ids=charts.chart("ids", "ids", [(charts.time(c["bucket_start"]), c["ids"]) for c in catalog]) if catalog else None,
-        false_positives=wrong, judged_new=wrong + spared,
-    )  # fmt: skip
+        kept_ids=charts.chart("ids", "ids", [(charts.time(c["bucket_start"]), c["ids"]) for c in catalog])
+        if catalog
+        else None,
+        false_positives=wrong,
+        judged_new=wrong + spared,
+    )
 
 
 def _charts(stage: str, rows: list[Row]) -> list[Chart]:

@@ -38,7 +38,10 @@ class Chart:
 
 
 def chart(name: str, kind: str, points: Iterable[tuple[str, float | None]], shown: Any = None) -> Chart:
-    """The bars of some (title, value), oldest first; a value that is missing has no bar. `kind` is the colour's name."""
+    """The bars of some (title, value), oldest first; a value that is missing has no bar.
+
+    `kind` is the colour's name.
+    """
     shown = shown or number
     values = [(title, max(value or 0, 0)) for title, value in points]
     top = max((value for _, value in values), default=0)

@@ -1,4 +1,7 @@
-"""The first records that came too late for an output. They are read from the table `events`, as `onlyonce late` does."""
+"""The first records that came too late for an output.
+
+They are read from the table `events`, as `onlyonce late` does.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ NOT_PERMITTED = Late(remark=sight.NOT_PERMITTED)
 
 
 def of_output(name: str, instance: str, output: str) -> Late:
-    """What `events` knows of it; by the declaration of pipeline `name` as it is now. Called by the page. Raises nothing of its own."""
+    """What `events` knows of it; by the declaration of pipeline `name` as it is now.
+
+    Called by the page. Raises nothing of its own.
+    """
     path = settings.data_location(instance) / "events"
     if not log_entries.any_in(path):
         return Late(remark="the table events can't be seen from here")

@@ -1,4 +1,8 @@
-"""Pages of a long list. A page begins after the last row of the one before, and not at a number, so no row is shown twice while rows come in. Pure."""
+"""Pages of a long list.
+
+A page begins after the last row of the one before, and not at a number, so no row is shown twice while rows come in.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,10 @@ def page(rows: Sequence[dict[str, Any]], order: Order, size: int = ROWS) -> Page
 
 
 def instant(text: str) -> datetime:
-    """A time with its zone, in UTC: PostgreSQL has not all zones that Python has. Raises ValueError and OverflowError."""
+    """A time with its zone, in UTC: PostgreSQL has not all zones that Python has.
+
+    Raises ValueError and OverflowError.
+    """
     value = datetime.fromisoformat(text)
     if value.tzinfo is None:
         raise ValueError(f"{text} has no time zone")

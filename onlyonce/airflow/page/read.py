@@ -28,7 +28,8 @@ Ask = Callable[..., list[Row]]
 
 @contextmanager
 def log(user: BaseUser) -> Iterator[Sight]:
-    """Yield what a user may see of the log: a function that asks the named queries of `sql/statements/page.sql`, all in one snapshot.
+    """Yield what a user may see of the log: a function that asks the named queries of `sql/statements/page.sql`, all in
+    one snapshot.
 
     Raises Refused when there is no platform yet, Retryable when the log is away or takes too long.
     """
@@ -51,8 +52,9 @@ def log(user: BaseUser) -> Iterator[Sight]:
 
 
 def _url() -> str:
-    """Of the reader, who can change nothing: by its variable or the platform's folder, else by an Airflow connection. The last
-    is the writer's own, in a transaction that only reads."""
+    """Of the reader, who can change nothing: by its variable or the platform's folder, else by an Airflow connection.
+
+    The last is the writer's own, in a transaction that only reads."""
     with suppress(FileNotFoundError):
         return settings.reader_url()
     for name in (READER_CONNECTION, CONNECTION):
@@ -62,13 +64,15 @@ def _url() -> str:
     raise Refused(
         "there is no commit log yet",
         data="nothing was read",
-        hint=f"`onlyonce up` makes one; one that is elsewhere: the Airflow connection {READER_CONNECTION} or {CONNECTION}, or "
+        hint=f"`onlyonce up` makes one; one that is elsewhere: the Airflow connection {READER_CONNECTION} or "
+        f"{CONNECTION}, or "
         "ONLYONCE_READER_URL for Airflow's API server",
     )
 
 
 def _begin(connection: Session) -> None:
-    # One snapshot, or the sums of one moment stand beside the batches of the next. Compiling costs more than it gains here.
+    # One snapshot, or the sums of one moment stand beside the batches of the next. Compiling costs more than it gains
+    # here.
     snapshot(connection)
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
     connection.exec_driver_sql("SET LOCAL jit = off")

@@ -1,7 +1,7 @@
 """Finds what became of a unit, a batch, a run, or a record. The only public function is `find`.
 
-A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
-these columns of the whole table, so a table that is too large is not searched from a web page.
+A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That
+reads these columns of the whole table, so a table that is too large is not searched from a web page.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def of_run(ask: Sight, run_id: str) -> Found:
 
 
 def find(ask: Sight, text: str) -> Found:
-    """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value` pairs.
+    """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value`
+    pairs.
 
     Raises Refused for what can't be read as one of these. Called by the page.
     """

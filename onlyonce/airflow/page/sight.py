@@ -40,7 +40,9 @@ class Sight:
         _refuse_nul(values.values())
         rows = self._ask(query, **values)
         if query == "findings":
-            return [row | {"finding": None} if self._is_foreign(row["where"]) else self._without_values(row) for row in rows]
+            return [
+                row | {"finding": None} if self._is_foreign(row["where"]) else self._without_values(row) for row in rows
+            ]
         if query == "pipelines_of_run":
             return [row for row in rows if self._sees_pipeline(row["pipeline"])]
         scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
@@ -57,7 +59,10 @@ class Sight:
         return any(self.may(dag_id, "GET" if who == "viewers" else "POST") for dag_id in self._dags.get(instance, ()))
 
     def may(self, dag_id: str, method: Literal["GET", "POST"]) -> bool:
-        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG. Raises Refused for a NUL character."""
+        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG.
+
+        Raises Refused for a NUL character.
+        """
         _refuse_nul((dag_id,))
         if (dag_id, method) not in self._allowed:
             details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))

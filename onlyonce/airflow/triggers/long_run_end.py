@@ -1,4 +1,7 @@
-"""The trigger that watches a long run's heartbeat in the commit log. It runs in Airflow's triggerer: no worker's slot is held."""
+"""The trigger that watches a long run's heartbeat in the commit log.
+
+It runs in Airflow's triggerer: no worker's slot is held.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from onlyonce.airflow.log import long_run_log
 from onlyonce.model.errors import CommitStateUnknown, OnlyonceError, Retryable
 from onlyonce.model.run.long_run import LongRun
 
-# A pool of our own, as that of `onlyonce.airflow.triggers.open_windows`: a look at a database that is away lasts a minute.
+# A pool of our own, as that of `onlyonce.airflow.triggers.open_windows`: a look at a database that is away lasts a
+# minute.
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")
 
 
@@ -24,8 +28,9 @@ PATH = "onlyonce.airflow.triggers.long_run_end.LongRunEnd"
 class LongRunEnd(BaseTrigger):
     """Fires when no long run of the pipeline is alive. It decides nothing: the task then reads the log itself.
 
-    Its event is {"problem": None}, or the text of what the task fails with. Used by `onlyonce.airflow.operators.stream_job`. When a person
-    kills the waiting task (mark as failed or success, clear), the driver that this task watches is asked to stop.
+    Its event is {"problem": None}, or the text of what the task fails with. Used by
+    `onlyonce.airflow.operators.stream_job`. When a person kills the waiting task (mark as failed or success, clear),
+    the driver that this task watches is asked to stop.
     """
 
     EVERY_SECONDS = 5.0
@@ -59,7 +64,8 @@ class LongRunEnd(BaseTrigger):
         yield TriggerEvent({"problem": problem})
 
     async def on_kill(self) -> None:
-        """Ask the driver to stop; Airflow calls it when a person has ended the waiting task, and gives it 30 seconds."""
+        """Ask the driver to stop; Airflow calls it when a person has ended the waiting task, and gives it 30
+        seconds."""
         await self._on_thread(lambda: long_run_log.ask_stop(self.supervisor))
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The trigger that waits for windows which are still open, by looking at the commit log.
 
-It runs in Airflow's triggerer, beside others on one event loop, so each look at the log is on a thread. It has only names and
-times; the triggerer itself has the reader's URL.
+It runs in Airflow's triggerer, beside others on one event loop, so each look at the log is on a thread. It has only
+names and times; the triggerer itself has the reader's URL.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ PATH = "onlyonce.airflow.triggers.open_windows.OpenWindows"
 class OpenWindows(BaseTrigger):
     """Fires when the windows are closed, when that can't help any more, or when the time is up.
 
-    Its event is {"problem": None}, or the text of what the task fails with. Where the triggerer can't import the declarations (they
-    are in a bundle that only workers have) it says "look" once a minute, and the task looks itself. `until` is in seconds since 1970, so that
-    a triggerer that starts again does not begin the wait anew. Used by `onlyonce.airflow.operators.backfill_job`.
+    Its event is {"problem": None}, or the text of what the task fails with. Where the triggerer can't import the
+    declarations (they are in a bundle that only workers have) it says "look" once a minute, and the task looks itself.
+    `until` is in seconds since 1970, so that a triggerer that starts again does not begin the wait anew. Used by
+    `onlyonce.airflow.operators.backfill_job`.
     """
 
     EVERY_SECONDS = 5.0

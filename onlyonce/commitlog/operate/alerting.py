@@ -1,4 +1,6 @@
-"""The causes of alerts that are raised, and those that were told. The log keeps them, so each is told once until it clears.
+"""The causes of alerts that are raised, and those that were told.
+
+The log keeps them, so each is told once until it clears.
 
 Who calls it: `onlyonce.operate.alerts`. Errors: none of its own.
 """

@@ -1,4 +1,5 @@
-"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for. docs/specification/compaction.md.
+"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for.
+docs/specification/compaction.md.
 
 Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact.compaction`. No errors of its own.
 """
@@ -13,7 +14,8 @@ from onlyonce.database.connect import ask, do
 
 
 def compacted(connection: Connection, instance: str) -> int:
-    """The version of `events` up to which commits may be compacted: their files are others, and the table's log has them no more; -1 for none."""
+    """The version of `events` up to which commits may be compacted: their files are others, and the table's log has
+    them no more; -1 for none."""
     rows = ask(connection, "compaction", "compacted", instance=instance)
     return rows[0].upto if rows else -1
 
@@ -24,7 +26,8 @@ def raise_to(connection: Connection, instance: str, version: int) -> None:
 
 
 def ended(connection: Connection, instance: str, upto: int | None = None) -> int:
-    """The last version of `events`, of those up to one (None: of all), with rows of a committed batch of receive; -1 before the first."""
+    """The last version of `events`, of those up to one (None: of all), with rows of a committed batch of receive; -1
+    before the first."""
     version = ask(connection, "compaction", "ended", instance=instance, upto=upto)[0].version
     return -1 if version is None else int(version)
 
@@ -35,7 +38,11 @@ def records(connection: Connection, instance: str, after: int, upto: int) -> int
 
 
 def holds(connection: Connection, instance: str, after: int, upto: int, records: int) -> int:
-    """The last version in (after, upto] up to which receive has kept no more than so many records; the first one at least. There is one."""
+    """The last version in (after, upto] up to which receive has kept no more than so many records; the first one at
+    least.
+
+    There is one.
+    """
     asked = {"instance": instance, "after": after, "upto": upto, "records": records}
     return int(ask(connection, "compaction", "holds", **asked)[0].version)
 

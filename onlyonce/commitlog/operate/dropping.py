@@ -1,10 +1,11 @@
-"""Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared. docs/specification/drop.md.
+"""Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared.
+docs/specification/drop.md.
 
-One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is removed when its
-place is clear. So a drop that was killed goes on from the notes.
+One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is removed
+when its place is clear. So a drop that was killed goes on from the notes.
 
-Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that an old driver without a session writes
-nothing more to Delta. It can commit no batch, since its epoch is gone.
+Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that an old driver without a
+session writes nothing more to Delta. It can commit no batch, since its epoch is gone.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def forget_units(connection: Connection, lineages: list[str], ours: UUID | None)
     Does nothing where they never were. `ours`: the id of this platform's database.
     """
     if authorities.is_there(connection, "owners"):
-        theirs = {row.lineage for row in ask(connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))}
+        theirs = {
+            row.lineage for row in ask(connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))
+        }
         lineages = [lineage for lineage in lineages if lineage not in theirs]
         if not lineages:
             return
@@ -160,7 +163,10 @@ def note_of(connection: Connection, schema: str, table: str) -> str | None:
 
 
 def put_note(connection: Connection, schema: str, table: str, note: str) -> None:
-    """Set the comment of a table. Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it."""
+    """Set the comment of a table.
+
+    Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it.
+    """
     name = f'"{schema}"."{table}"'
     cursor = connection.connection.cursor()
     cursor.execute("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)", (name,))

@@ -1,6 +1,8 @@
-"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked for. docs/specification/erasure.md.
+"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked
+for. docs/specification/erasure.md.
 
-Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where a removal by age is under way.
+Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where
+a removal by age is under way.
 """
 
 from __future__ import annotations
@@ -89,18 +91,35 @@ def begin(
     found = meant(connection)
     number = ask(connection, "erasures", "begin_removal", instance=instance, upto=found.upto)[0].removal_no
     do(
-        connection, "erasures", "begin",
-        instance=instance, number=number, columns=condition.columns, salt=salt, fingerprint=condition.fingerprint(salt),
-        asked_by=by, ids_too=found.ids is not None, todo=json.dumps({"spans": found.spans, "lines": found.lines, "without_line": found.without_line}),
+        connection,
+        "erasures",
+        "begin",
+        instance=instance,
+        number=number,
+        columns=condition.columns,
+        salt=salt,
+        fingerprint=condition.fingerprint(salt),
+        asked_by=by,
+        ids_too=found.ids is not None,
+        todo=json.dumps({"spans": found.spans, "lines": found.lines, "without_line": found.without_line}),
         ids=found.ids,
-    )  # fmt: skip
+    )
     return replace(found, number=number)
 
 
 def end(connection: Connection, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
     """End an erasure: its receipt names what is left, and what was to be done is forgotten."""
     windows = sum(len(some) for some in erasure.spans.values())
-    do(connection, "erasures", "end", instance=instance, number=erasure.number, lines=erasure.lines, windows=windows, left=left)
+    do(
+        connection,
+        "erasures",
+        "end",
+        instance=instance,
+        number=erasure.number,
+        lines=erasure.lines,
+        windows=windows,
+        left=left,
+    )
     removals.end(connection, instance, erasure.removal, version)
 
 
@@ -164,8 +183,11 @@ def tables(connection: Connection, schema: str) -> list[str]:
 
 
 def searched_columns(connection: Connection, schema: str, table: str, asked: list[str]) -> list[str]:
-    """The columns of a table that may have strings, and those with the names that are asked for; none if there is no such table."""
-    return [row.name for row in ask(connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)]
+    """The columns of a table that may have strings, and those with the names that are asked for; none if there is no
+    such table."""
+    return [
+        row.name for row in ask(connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)
+    ]
 
 
 def statistics(connection: Connection, schema: str, table: str) -> list[tuple[str, str]]:
@@ -181,7 +203,11 @@ def statements(connection: Connection) -> list[str]:
     try:
         with connection.begin_nested():
             cursor = connection.connection.cursor()
-            cursor.execute(identifiers.SQL("SELECT query FROM {}").format(identifiers.Identifier(schemas[0].name, "pg_stat_statements")))
+            cursor.execute(
+                identifiers.SQL("SELECT query FROM {}").format(
+                    identifiers.Identifier(schemas[0].name, "pg_stat_statements")
+                )
+            )
             return [query for (query,) in cursor.fetchall() if query is not None]
     except psycopg2.Error:
         return []  # 55000: it must be loaded when the server starts

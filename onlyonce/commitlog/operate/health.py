@@ -1,7 +1,7 @@
 """What the log tells `onlyonce doctor`, which looks for what is stuck. All functions only read, except `mend`.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is dead. If its
-session broke while it computes, it connects again at its next statement.
+Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is dead.
+If its session broke while it computes, it connects again at its next statement.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def begun(connection: Connection) -> dict[str, list[Row]]:
 
 
 def units_elsewhere(connection: Connection, begun: list[Row]) -> list[Row]:
-    """Add to begun batches the units that sinks' own databases have; gives those for which one can't be asked, and why."""
+    """Add to begun batches the units that sinks' own databases have; gives those for which one can't be asked, and
+    why."""
     away = []
     for batch in begun:
         try:
@@ -54,7 +55,8 @@ def units_elsewhere(connection: Connection, begun: list[Row]) -> list[Row]:
 
 
 def waits(connection: Connection) -> dict[str, list[Row]]:
-    """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements, real time."""
+    """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements, real
+    time."""
     return {
         "long_runs": _rows(ask(connection, "doctor", "lost_long_runs")),
         "down": _rows(ask(connection, "doctor", "outputs_down")),
@@ -82,7 +84,10 @@ def vouched(connection: Connection) -> dict[str, int]:
 
 
 def damaged_filters(database: Database) -> Iterator[tuple[str, catalog.ChunkKey, int]]:
-    """(instance, chunk, number of ids) of each filter that is missing or fails its checksum. A transaction for a few each."""
+    """(instance, chunk, number of ids) of each filter that is missing or fails its checksum.
+
+    A transaction for a few each.
+    """
     chunks = run(database, lambda conn: ask(conn, "doctor", "live_chunks"))
     for instance in dict.fromkeys(row.instance for row in chunks):
         mine = [row for row in chunks if row.instance == instance]

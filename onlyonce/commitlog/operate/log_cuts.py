@@ -1,7 +1,9 @@
-"""Old batches of outputs are cut from the log, and what they met of each window is added up. docs/specification/log-retention.md.
+"""Old batches of outputs are cut from the log, and what they met of each window is added up.
+docs/specification/log-retention.md.
 
-What a batch came to is in the sums of its life before it goes (`retention`). A cut is some statements, each of a bounded number of batches and a transaction of its
-own. Each decides by what it finds, so one that is killed has done nothing, and the next cut goes on.
+What a batch came to is in the sums of its life before it goes (`retention`). A cut is some statements, each of a
+bounded number of batches and a transaction of its own. Each decides by what it finds, so one that is killed has done
+nothing, and the next cut goes on.
 
 Who calls it: `onlyonce.operate.compact.log` cuts; `plan` and the reports ask. No errors of its own.
 """
@@ -30,7 +32,8 @@ class Kept:
 
 @dataclass(frozen=True)
 class Life:
-    """A life of an output with old batches: the last one that may go, and how far the life that goes on has read `events` (None: it has read nothing)."""
+    """A life of an output with old batches: the last one that may go, and how far the life that goes on has read
+    `events` (None: it has read nothing)."""
 
     lineage: str
     query: str
@@ -59,7 +62,10 @@ def limit(connection: Connection, keep: timedelta) -> datetime:
 
 
 def lives(connection: Connection, instance: str, sessions: Collection[str], limit: datetime) -> list[Life]:
-    """The lives of outputs with batches of before a moment. `sessions`: the outputs whose windows are never final by name."""
+    """The lives of outputs with batches of before a moment.
+
+    `sessions`: the outputs whose windows are never final by name.
+    """
     rows = ask(connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
     return [Life(*tuple(row)) for row in rows]
 
@@ -75,12 +81,23 @@ def begin(connection: Connection, instance: str, keep: timedelta, limit: datetim
     do(connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
 
 
-def cut(connection: Connection, life: Life, limit: datetime, after: int, first: First | None, *, dry_run: bool) -> tuple[int | None, int]:
-    """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None: there is none left), and how many went, or with
-    `dry_run` would."""
+def cut(
+    connection: Connection, life: Life, limit: datetime, after: int, first: First | None, *, dry_run: bool
+) -> tuple[int | None, int]:
+    """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None: there
+    is none left), and how many went, or with `dry_run` would."""
     kept_batch = first.batch_id if first and first.lineage == life.lineage else None
     [row] = ask(
-        connection, "keep_log", "cut",
-        lineage=life.lineage, upto=life.upto, read_upto=life.read_upto, limit=limit, after=after, first=kept_batch, at_once=AT_ONCE, dry_run=dry_run,
-    )  # fmt: skip
+        connection,
+        "keep_log",
+        "cut",
+        lineage=life.lineage,
+        upto=life.upto,
+        read_upto=life.read_upto,
+        limit=limit,
+        after=after,
+        first=kept_batch,
+        at_once=AT_ONCE,
+        dry_run=dry_run,
+    )
     return row.upto, row.batches

@@ -1,11 +1,13 @@
-"""Removals of old records from `events`: begun, counted, done; and who is refused what is gone. docs/specification/removal.md.
+"""Removals of old records from `events`: begun, counted, done; and who is refused what is gone.
+docs/specification/removal.md.
 
-A removal is noted before a file goes. From then on nothing begins that needs its records: a life, a backfill and a release look at the note in
-the transaction in which they begin, and hold it until that ends. What had begun before holds the removal. The counts by batch and fate are
-noted before the commit to Delta, so the log knows at any moment what the table may have.
+A removal is noted before a file goes. From then on nothing begins that needs its records: a life, a backfill and a
+release look at the note in the transaction in which they begin, and hold it until that ends. What had begun before
+holds the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment
+what the table may have.
 
-Who calls it: `onlyonce.operate.compact.retention` writes; a starting driver, `lineage new`, backfills, releases, the audit and `plan` read.
-Errors: Refused and Retryable, as the functions say.
+Who calls it: `onlyonce.operate.compact.retention` writes; a starting driver, `lineage new`, backfills, releases, the
+audit and `plan` read. Errors: Refused and Retryable, as the functions say.
 """
 
 from __future__ import annotations
@@ -128,7 +130,10 @@ def _held(connection: Connection, instance: str) -> Micros | None:
 
 
 def refuse_first_life(connection: Connection, instance: str, query: str) -> None:
-    """Raise Refused where a query would begin its first life at records that are gone. In the transaction that registers it."""
+    """Raise Refused where a query would begin its first life at records that are gone.
+
+    In the transaction that registers it.
+    """
     kept = _held(connection, instance)
     if kept is not None and lineages.live(connection, instance, query) is None:
         retaining.refuse_start(instance, query, kept, None)
@@ -146,7 +151,10 @@ def refuse_span(connection: Connection, instance: str, output: str, start: Micro
 
 
 def refuse_changed(connection: Connection, instance: str, version: int) -> None:
-    """Raise Retryable where rows went after a version of `events` was looked at. In the transaction that begins a release of them."""
+    """Raise Retryable where rows went after a version of `events` was looked at.
+
+    In the transaction that begins a release of them.
+    """
     _held(connection, instance)
     if ask(connection, "removals", "came_between", instance=instance, version=version)[0].found:
         raise Retryable(

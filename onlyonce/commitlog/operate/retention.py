@@ -1,19 +1,21 @@
-"""What the log keeps, and for how long. Units of batches that were committed long ago are removed; the batch keeps their sums.
+"""What the log keeps, and for how long.
 
-| what                              | kept                                          | why                                        |
-|-----------------------------------|-----------------------------------------------|--------------------------------------------|
-| `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
-| `batches` of receive              | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
-| `batches` of outputs, `window_counts` | always, or `keep_log` of the pipeline     | `onlyonce/operate/compact/log.py`; their sums stay, by life and by window |
-| `sums`                            | always: a row for each life                   | what the batches came to that are older than a day, so nobody adds up a log of years |
-| `panes`, `closes`, `backfills`    | always                                        | what is final, by window; few              |
-| `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
-| `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
-| `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/operate/collecting.py`                 |
-| `range_filters`                   | until their last bucket is collected, or a longer one has taken their place | `onlyonce/model/operate/filter_ranges.py` |
+Units of batches that were committed long ago are removed; the batch keeps their sums.
 
-Who calls it: `onlyonce.operate.collect`. The database's clock decides the age; no result depends on it.
-Not promised: that the units in a Postgres sink's own database are removed at the same time. They are removed after the log's, when
+| what | kept | why |
+|---|---|---|
+| `units` | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
+| `batches` of receive | always | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `batches` of outputs, `window_counts` | always, or `keep_log` of the pipeline | `onlyonce/operate/compact/log.py`; their sums stay, by life and by window |
+| `sums` | always: a row for each life | what the batches came to that are older than a day, so nobody adds up a log of years |
+| `panes`, `closes`, `backfills` | always | what is final, by window; few |
+| `outbox` | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
+| `outbox`, held for a backfill | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
+| `catalog_chunks` | the dedup horizon, in lived time | `onlyonce/model/operate/collecting.py` |
+| `range_filters` | until their last bucket is collected, or a longer one has taken their place | `onlyonce/model/operate/filter_ranges.py` |
+
+Who calls it: `onlyonce.operate.collect`. The database's clock decides the age; no result depends on it. Not promised:
+that the units in a Postgres sink's own database are removed at the same time. They are removed after the log's, when
 that database answers.
 """
 
@@ -32,7 +34,8 @@ AT_ONCE = 500
 FOLDED_AT_ONCE = 5000
 NOTED_AT_ONCE = 1000
 FOLDED_AFTER_HOURS = 24
-"""Batches of the last day are compared with their units and windows by each audit, and only then folded into the sums."""
+"""Batches of the last day are compared with their units and windows by each audit, and only then folded into the
+sums."""
 ROWS_AT_ONCE = 5000
 
 
@@ -52,9 +55,12 @@ def unfolded(connection: Connection) -> list[tuple[str, int]]:
 
 
 def fold(connection: Connection, lineage: str, upto: int) -> int:
-    """Add the next batches of a life to its sums, `FOLDED_AT_ONCE` at most; gives their number. Again, by a new look, until 0.
+    """Add the next batches of a life to its sums, `FOLDED_AT_ONCE` at most; gives their number.
 
-    A batch that does not add up is never folded, nor any after it: an audit goes on telling of it. Raises nothing of its own.
+    Again, by a new look, until 0.
+
+    A batch that does not add up is never folded, nor any after it: an audit goes on telling of it. Raises nothing of
+    its own.
     """
     rows = ask(
         connection, "collect", "fold", lineage=lineage, upto=upto, hours=FOLDED_AFTER_HOURS, at_once=FOLDED_AT_ONCE
@@ -63,13 +69,16 @@ def fold(connection: Connection, lineage: str, upto: int) -> int:
 
 
 def unsettled(connection: Connection) -> list[tuple[str, int, int]]:
-    """The lives of outputs of which some batches' windows are not known to be final: (life, after which batch, up to which)."""
+    """The lives of outputs of which some batches' windows are not known to be final: (life, after which batch, up to
+    which)."""
     return [(row.lineage, row.after, row.upto) for row in ask(connection, "collect", "unsettled")]
 
 
 def note_final(connection: Connection, lineage: str, after: int, upto: int) -> int | None:
-    """Note that all windows of the next batches of a life are final, of `NOTED_AT_ONCE` at most; gives the last of these, None where
-    the first of them has an open one. Beside another collector one of them does it."""
+    """Note that all windows of the next batches of a life are final, of `NOTED_AT_ONCE` at most; gives the last of
+    these, None where the first of them has an open one.
+
+    Beside another collector one of them does it."""
     rows = ask(connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE)
     return rows[0].final_upto if rows else None
 
@@ -102,5 +111,6 @@ def remove_delivered(connection: Connection, keep_days: int) -> int:
 
 
 def settled(connection: Connection, keep_days: int) -> list[Settled]:
-    """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its rows."""
+    """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its
+    rows."""
     return [Settled(*tuple(row)) for row in ask(connection, "collect", "settled", keep_days=keep_days)]

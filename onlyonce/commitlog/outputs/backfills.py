@@ -36,13 +36,16 @@ AskedBy = Literal["person", "late rows"]
 Counts = dict[str, int]
 """Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
 MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
-"""What a backfill has made of each window, with the versions of the lookups that it saw, as JSON; null without lookups."""
+"""What a backfill has made of each window, with the versions of the lookups that it saw, as JSON; null without
+lookups."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A backfill of one output, before it begins. `reach_back`: how far before its start records may belong to a window, in microseconds.
-    `lookups`: which versions of its lookups it sees, 'then' or 'now'; None without lookups."""
+    """A backfill of one output, before it begins.
+
+    `reach_back`: how far before its start records may belong to a window, in microseconds. `lookups`: which versions of
+    its lookups it sees, 'then' or 'now'; None without lookups."""
 
     instance: str
     output: str
@@ -103,7 +106,9 @@ def frontier_at(connection: Connection, instance: str, version: int) -> Frontier
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
-    """How far the stream has come, and the part of the span that it has closed and written. Raises OpenWindows, and Refused where records of it are removed.
+    """How far the stream has come, and the part of the span that it has closed and written.
+
+    Raises OpenWindows, and Refused where records of it are removed.
 
     Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
     """
@@ -115,7 +120,9 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
         return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
 
     if root.window is None:
-        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
+        raise Refused(
+            f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
+        )
     found, open_rows = run(database, look)
     return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 
@@ -175,8 +182,11 @@ def end(
     counts: Counts,
     rejected: pa.Table | None = None,
 ) -> None:
-    """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as committed. `rejected`: the records of these
-    windows that the output rejects now (`rejections.REJECTED`); None where it rejects none by its declaration.
+    """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as
+    committed.
+
+    `rejected`: the records of these windows that the output rejects now (`rejections.REJECTED`); None where it rejects
+    none by its declaration.
 
     Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
     """
@@ -200,42 +210,58 @@ def end(
 
 
 def met(connection: Connection, request: Request, span: Span, events_version: int) -> Counts:
-    """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time and late.
+    """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time and
+    late.
 
     Not promised: the same windows as now, where the declaration had others when the stream met them.
     """
     start, stop = span.times
     rows = ask(
-        connection, "backfills", "met",
-        instance=request.instance, output=request.output, window_from=start, window_to=stop, events_version=events_version,
-    )  # fmt: skip
+        connection,
+        "backfills",
+        "met",
+        instance=request.instance,
+        output=request.output,
+        window_from=start,
+        window_to=stop,
+        events_version=events_version,
+    )
     return dict(rows[0]._mapping)
 
 
 def done(connection: Connection, instance: str, output: str, span: Span) -> list[tuple[Span, int]]:
-    """The committed backfills of an output that share windows with a span: the windows of each, and up to which version of `events` it has read."""
+    """The committed backfills of an output that share windows with a span: the windows of each, and up to which version
+    of `events` it has read."""
     start, stop = span.times
     rows = ask(connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop)
-    return [(Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version)) for row in rows]
+    return [
+        (Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version)) for row in rows
+    ]
 
 
 def windows_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
     """Return the windows of some outputs that start in a span, with what is in them."""
     start, stop = span.times
-    rows = ask(connection, "backfills", "windows_in", instance=instance, outputs=outputs, window_from=start, window_to=stop)
+    rows = ask(
+        connection, "backfills", "windows_in", instance=instance, outputs=outputs, window_from=start, window_to=stop
+    )
     return [dict(row._mapping) for row in rows]
 
 
 def late_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
     """Return the windows of some outputs that start in a span and have late records that no backfill has included."""
     start, stop = span.times
-    rows = ask(connection, "backfills", "late_in", instance=instance, outputs=outputs, window_from=start, window_to=stop)
+    rows = ask(
+        connection, "backfills", "late_in", instance=instance, outputs=outputs, window_from=start, window_to=stop
+    )
     return [dict(row._mapping) for row in rows]
 
 
 def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:
-    """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds. A late row has no
-    session yet: there it is from the first of an hour's to the last, and the last alone, so that a span holds both."""
+    """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds.
+
+    A late row has no session yet: there it is from the first of an hour's to the last, and the last alone, so that a
+    span holds both."""
     found: list[tuple[int, int]] = []
     for row in ask(connection, "backfills", "late_not_folded", instance=instance, output=output):
         if row.late_from is None:

@@ -1,7 +1,7 @@
 """The windows that an output writes before they close: what was written of each so far, and since when it is final.
 
-Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once, when they
-close, are noted by `batches.add_panes`.
+Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once, when
+they close, are noted by `batches.add_panes`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ def hold(connection: Connection, batch: Batch, instance: str, output: str, windo
     """Store what a batch leaves of the windows that it has changed (`HELD`)."""
     plan = batch.plan
     do_rows(
-        connection, "triggers", "hold", windows,
-        instance=instance, output=output, lineage=plan.lineage, batch_id=plan.batch_id, declaration_hash=plan.declaration_hash,
-    )  # fmt: skip
+        connection,
+        "triggers",
+        "hold",
+        windows,
+        instance=instance,
+        output=output,
+        lineage=plan.lineage,
+        batch_id=plan.batch_id,
+        declaration_hash=plan.declaration_hash,
+    )
 
 
 def close(connection: Connection, instance: str, root: Output, outputs: list[str], version: int) -> None:

@@ -1,7 +1,9 @@
-"""Which records an output has rejected, with the reason: one row for each (record, window) pair, beside the counts of its batch.
+"""Which records an output has rejected, with the reason: one row for each (record, window) pair, beside the counts of
+its batch.
 
-A row has the record's id and the batch that has received it; its values stay in `events` alone. Rows are of the batch that met the record, or of the last backfill
-of its window. Who calls it: `outputs` and `recompute` in the transaction that ends a batch or a backfill; trace, erasures, removals. No errors of its own.
+A row has the record's id and the batch that has received it; its values stay in `events` alone. Rows are of the batch
+that met the record, or of the last backfill of its window. Who calls it: `outputs` and `recompute` in the transaction
+that ends a batch or a backfill; trace, erasures, removals. No errors of its own.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ REJECTED = pa.schema({
 
 
 def note(connection: Connection, instance: str, output: str, whose: Row, rows: pa.Table) -> None:
-    """Store what a batch (`whose`: its lineage and batch_id) has rejected (`REJECTED`), in the transaction that ends it."""
+    """Store what a batch (`whose`: its lineage and batch_id) has rejected (`REJECTED`), in the transaction that ends
+    it."""
     do(connection, "rejected", "forget_batch", **whose)
     do_rows(connection, "rejected", "add", rows, instance=instance, output=output, **whose)
 
 
-def replace(connection: Connection, instance: str, output: str, times: tuple[Any, Any], whose: Row, rows: pa.Table) -> None:
-    """Put what a backfill has rejected of the windows that start in a span in the place of what was rejected of them before."""
+def replace(
+    connection: Connection, instance: str, output: str, times: tuple[Any, Any], whose: Row, rows: pa.Table
+) -> None:
+    """Put what a backfill has rejected of the windows that start in a span in the place of what was rejected of them
+    before."""
     start, stop = times
     do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, window_to=stop)
     do_rows(connection, "rejected", "add", rows, instance=instance, output=output, **whose)
@@ -41,7 +47,8 @@ def of_record(connection: Connection, instance: str, high: int, low: int) -> lis
 
 
 def some(connection: Connection, instance: str, output: str | None, limit: int) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs are rejected, of one output or all, and `limit` of them, by event time, the newest first."""
+    """How many (record, window) pairs are rejected, of one output or all, and `limit` of them, by event time, the
+    newest first."""
     which = {"instance": instance, "output": output}
     total = ask(connection, "rejected", "count", **which)[0].rows
     return total, [dict(row._mapping) for row in ask(connection, "rejected", "rows", n=limit, **which)]

@@ -1,7 +1,7 @@
 """Begin and end of a release: invalid or remnant rows become a new input file. docs/specification/release.md.
 
-When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A release that
-was killed in between is finished by the next release of its pipeline, whoever asks for it.
+When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A
+release that was killed in between is finished by the next release of its pipeline, whoever asks for it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def begun(connection: Connection, instance: str) -> Release | None:
 def begin(
     connection: Connection, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]
 ) -> Release:
-    """Take the sets. Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were removed.
+    """Take the sets.
+
+    Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were removed.
 
     A begun release of the same run is this one: the answer to its COMMIT was lost.
     """

@@ -1,7 +1,9 @@
-"""What Spark tells of the state of an output: how large it is, and what its last batch has put in and taken out. For people; nothing is decided by it.
+"""What Spark tells of the state of an output: how large it is, and what its last batch has put in and taken out.
 
-Who calls it: `onlyonce.outputs.releases.dropped`, for each progress that it sees. No errors of its own. Not promised: a progress of each batch. A driver that
-is killed behind a batch takes its progress along.
+For people; nothing is decided by it.
+
+Who calls it: `onlyonce.outputs.releases.dropped`, for each progress that it sees. No errors of its own. Not promised: a
+progress of each batch. A driver that is killed behind a batch takes its progress along.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The files of sharded sinks: which attempt's file counts, its pane, and whether it has its final name.
 
-Who calls it: a unit of a file sink, to record what it has written; the end of a batch, to note the panes; `onlyonce.sinks.files.finalize` and
-`onlyonce.sinks.files.sweep`, to read both. Not promised: that the files are there. The log says which files must be there.
+Who calls it: a unit of a file sink, to record what it has written; the end of a batch, to note the panes;
+`onlyonce.sinks.files.finalize` and `onlyonce.sinks.files.sweep`, to read both. Not promised: that the files are there.
+The log says which files must be there.
 """
 
 from __future__ import annotations
@@ -85,8 +86,14 @@ def places(connection: Connection) -> set[str]:
 def standings(connection: Connection, place: str, temporaries: dict[str, Temporary]) -> dict[str, Standing]:
     """What the log says of temporaries, by name. Ask after they were listed: what is seen there was begun before."""
     wanted = [
-        {"temporary": name, "lineage_no": t.lineage_no, "batch_id": t.batch_id, "output": t.output, "partition": t.partition}
+        {
+            "temporary": name,
+            "lineage_no": t.lineage_no,
+            "batch_id": t.batch_id,
+            "output": t.output,
+            "partition": t.partition,
+        }
         for name, t in temporaries.items()
-    ]  # fmt: skip
+    ]
     rows = ask(connection, "files", "standings", place=place, temporaries=json.dumps(wanted))
     return {row.temporary: Standing(row.winner, row.settled, row.epoch) for row in rows}

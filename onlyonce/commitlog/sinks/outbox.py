@@ -1,7 +1,9 @@
-"""The outbox: rows that wait to be sent outside, and the state of their delivery. Called by `onlyonce.sinks.outbox.deliver`.
+"""The outbox: rows that wait to be sent outside, and the state of their delivery.
 
-A deliverer holds the lock of its output while it works, so a second one gives up. It also has an epoch, so a deliverer that
-has lost its lock stops at its next statement. Each attempt is noted before it is made.
+Called by `onlyonce.sinks.outbox.deliver`.
+
+A deliverer holds the lock of its output while it works, so a second one gives up. It also has an epoch, so a deliverer
+that has lost its lock stops at its next statement. Each attempt is noted before it is made.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ def take_over(database: Database, instance: str, output: str, policy: Policy) ->
 def next_rows(
     database: Database, deliverer: Deliverer, after: int, most: int, *, ordered: bool
 ) -> list[tuple[Row, bool]]:
-    """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now. One that may not has no payload here."""
+    """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
+
+    One that may not has no payload here.
+    """
 
     def work(connection: Connection) -> list[tuple[Row, bool]]:
         found = ask(
@@ -100,7 +105,10 @@ def begin(database: Database, deliverer: Deliverer, rows: Sequence[Row]) -> set[
 def record(
     database: Database, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]
 ) -> None:
-    """Write down what came back for the rows of `begin`, each with the pause before a next attempt. Raises Superseded."""
+    """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
+
+    Raises Superseded.
+    """
     columns: dict[str, list[Any]] = {
         "row_nos": [row.row_no for row, _, _ in answers],
         "attempts": [row.attempts + 1 for row, _, _ in answers],
@@ -164,6 +172,8 @@ def let_wait(connection: Connection, instance: str, lineage: str, batch_id: int)
 
 
 def throw_away(connection: Connection, instance: str, lineage: str) -> None:
-    """Remove what killed attempts at a backfill have left. Called in the transaction that begins the next one, whose epoch
-    has fenced them: none of them can add a row after this."""
+    """Remove what killed attempts at a backfill have left.
+
+    Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row after
+    this."""
     do(connection, "outbox", "throw_away", instance=instance, lineage=lineage)

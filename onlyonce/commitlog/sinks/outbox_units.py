@@ -1,4 +1,6 @@
-"""The outbox in whole units, for targets that take a unit at once: Kafka, BigQuery's streams, and the user's own sinks. Called by `onlyonce.sinks.outbox.units`.
+"""The outbox in whole units, for targets that take a unit at once: Kafka, BigQuery's streams, and the user's own sinks.
+
+Called by `onlyonce.sinks.outbox.units`.
 
 Locks and epochs are those of `outbox`. All rows of a unit have one state, since they are begun and recorded together.
 """
@@ -53,7 +55,10 @@ def wait(database: Database, deliverer: Deliverer, unit: Unit, answer: str, *, l
 
 @dataclass(frozen=True)
 class Streams:
-    """The write streams of an output's units, as the outbox has them. `unit` is the name under which a target knows it."""
+    """The write streams of an output's units, as the outbox has them.
+
+    `unit` is the name under which a target knows it.
+    """
 
     database: Database
     deliverer: Deliverer

@@ -1,7 +1,10 @@
-"""Which output has which target. A table or folder holds the rows of one output of one instance only. docs/specification/target.md.
+"""Which output has which target.
 
-Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop. `onlyonce.declare.target_identity` decides
-whether two targets are the same. Errors: Refused for the target of another output. Not promised: that nobody writes there without this platform.
+A table or folder holds the rows of one output of one instance only. docs/specification/target.md.
+
+Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop.
+`onlyonce.declare.target_identity` decides whether two targets are the same. Errors: Refused for the target of another
+output. Not promised: that nobody writes there without this platform.
 """
 
 from __future__ import annotations
@@ -17,14 +20,18 @@ from onlyonce.model.operate.dropping import Place
 
 
 class Made(NamedTuple):
-    """When a run of an output had made its table, and the id of the table; None before the first run, and for a table without an id."""
+    """When a run of an output had made its table, and the id of the table; None before the first run, and for a table
+    without an id."""
 
     at: datetime | None
     table_id: str | None
 
 
 def claim(connection: Connection, instance: str, output: str, place: Place, identity: str) -> Made:
-    """Make a target the output's own, and let go what it had by another declaration. Return what the log says of the table. Raises Refused."""
+    """Make a target the output's own, and let go what it had by another declaration.
+
+    Return what the log says of the table. Raises Refused.
+    """
     do(connection, "targets", "one_at_a_time")
     asked = {"instance": instance, "output": output, "identity": identity}
     if others := ask(connection, "targets", "of_others", **asked):
@@ -33,7 +40,8 @@ def claim(connection: Connection, instance: str, output: str, place: Place, iden
         raise Refused(
             f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
             data="nothing of this output was written; a backfill or vacuum of one would remove the rows of the other",
-            hint=f"give this output another target, or end the other one: take {other.output} out of {other.instance}, then "
+            hint=f"give this output another target, or end the other one: take {other.output} out of "
+            f"{other.instance}, then "
             f"onlyonce drop {other.instance} --output {other.output} --tables",
         )
     do(connection, "targets", "release", **asked)
@@ -42,7 +50,8 @@ def claim(connection: Connection, instance: str, output: str, place: Place, iden
 
 
 def made(connection: Connection, instance: str, output: str, table_id: str | None) -> None:
-    """Note that the output's table is there: from now on a missing one was deleted, and one of another id was dropped and made again."""
+    """Note that the output's table is there: from now on a missing one was deleted, and one of another id was dropped
+    and made again."""
     do(connection, "targets", "made", instance=instance, output=output, table_id=table_id)
 
 

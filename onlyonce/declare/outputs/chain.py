@@ -1,4 +1,8 @@
-"""Outputs that are made from another's closed windows and have windows of their own: what is refused, and which windows they have. Pure."""
+"""Outputs that are made from another's closed windows and have windows of their own: what is refused, and which windows
+they have.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,10 @@ from onlyonce.model.windows import Fixed, Session, Window
 
 
 def with_windows(pipeline: str, outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """The outputs of a pipeline, each of a chain with windows that know those before them. Raises Refused for a circle, and for windows that can't be."""
+    """The outputs of a pipeline, each of a chain with windows that know those before them.
+
+    Raises Refused for a circle, and for windows that can't be.
+    """
     known = {output.name: output for output in outputs}
     done: dict[str, Output] = {}
 
@@ -44,30 +51,52 @@ def check(made: Output, before: Output) -> None:
     where = f"output {made.name} (from_output={before.name})"
     again = "its function is called again on the records of each window that is made from its windows"
     if made.is_result:
-        raise Refused(f"{where} has a window of its own, and no transform", hint="transform='module:function', over the rows of the closed windows")
+        raise Refused(
+            f"{where} has a window of its own, and no transform",
+            hint="transform='module:function', over the rows of the closed windows",
+        )
     if before.made_beside:
-        raise Refused(f"{where}: {before.name} is itself made in the batches of {before.made_beside}", hint="make it from that one")
+        raise Refused(
+            f"{where}: {before.name} is itself made in the batches of {before.made_beside}",
+            hint="make it from that one",
+        )
     refuse_as_they_come(where, before)
     if before.is_early or made.is_early:
-        raise Refused(f"{where}: early panes change; windows that are made of others are of closed ones", hint="use on_time panes at both")
+        raise Refused(
+            f"{where}: early panes change; windows that are made of others are of closed ones",
+            hint="use on_time panes at both",
+        )
     if before.stable_input:
-        raise Refused(f"{where}: {before.name} has stable_input, and {again}", hint="take stable_input out of it: its function must give the same rows again")
+        raise Refused(
+            f"{where}: {before.name} has stable_input, and {again}",
+            hint="take stable_input out of it: its function must give the same rows again",
+        )
     for one in (before, made):
         if one.lookups:
-            raise Refused(f"{where}: {one.name} has lookups, and {again}: the tables may be others then", hint="look up where the table is read")
+            raise Refused(
+                f"{where}: {one.name} has lookups, and {again}: the tables may be others then",
+                hint="look up where the table is read",
+            )
     if made.late == "recompute" and before.late != "recompute":
         raise Refused(
             f"{where}: late='recompute', and {before.name} leaves late records out, so that none ever comes here",
-            hint=f"late='recompute' at {before.name} too; or leave it out here: a backfill of {before.name} makes both again",
+            hint=f"late='recompute' at {before.name} too; or leave it out here: a backfill of {before.name} makes "
+            "both again",
         )
 
 
 def refuse_as_they_come(where: str, before: Output) -> None:
-    """Raise Refused for an output from which none can be made: its rows come at any time, and not when a window closes."""
+    """Raise Refused for an output from which none can be made: its rows come at any time, and not when a window
+    closes."""
     if before.join:
-        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+        raise Refused(
+            f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join"
+        )
     if before.stateful:
-        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
+        raise Refused(
+            f"{where}: a processor with state gives its rows as they come, and not by closed windows",
+            hint="read its table",
+        )
 
 
 def _of(made: Output, before: Output) -> Output:
@@ -78,7 +107,10 @@ def _of(made: Output, before: Output) -> Output:
     where = f"output {made.name} (from_output={before.name})"
     if before.window is None or isinstance(before.window, Session):
         what = "no windows" if before.window is None else "sessions, which only its function knows"
-        raise Refused(f"{where} has windows of its own, and {before.name} has {what}", hint="make it from fixed or sliding windows, or from the records")
+        raise Refused(
+            f"{where} has windows of its own, and {before.name} has {what}",
+            hint="make it from fixed or sliding windows, or from the records",
+        )
     if not isinstance(window, Fixed):
         raise Refused(
             f"{where}: closed windows can be put into fixed windows, not into {type(window).__name__}",

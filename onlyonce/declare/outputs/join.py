@@ -16,14 +16,15 @@ KINDS = ("inner", "left", "right", "full")
 
 @declaration
 class Join:
-    """Rows of two functions over the records of the pipeline, joined by key where their event times are near each other.
+    """Rows of two functions over the records of the pipeline, joined by key where their event times are near each
+    other.
 
-    left, right  'module:function', as a transform: takes the records and selects those of its side, with the columns that it wants. It keeps
-                 the key and oo_event_time; it does not aggregate
+    left, right  'module:function', as a transform: takes the records and selects those of its side, with the columns
+                 that it wants. It keeps the key and oo_event_time; it does not aggregate
     on           the columns that both sides have and by whose values rows are joined; a null is equal to nothing
     within       the bound: rows join if their event times are at most so far apart, whichever is first
-    kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, which have found no partner when the
-                 bound has passed, with nulls
+    kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, which have found no
+                 partner when the bound has passed, with nulls
     """
 
     left: str

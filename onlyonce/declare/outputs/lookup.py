@@ -19,10 +19,11 @@ class Lookup:
     """A table that a function joins its rows with: `def f(rows, customers)` gets it as a DataFrame.
 
     name    the function's parameter that the table is given to
-    table   Delta(path=…) or Postgres(table=…, connection=…), at one version for each batch: the batch row keeps it, and a replay sees the same.
-            Of a PostgreSQL table the driver takes a copy, and each copy with other content is a version
-    keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a join
-            by them would give a record twice
+    table   Delta(path=…) or Postgres(table=…, connection=…), at one version for each batch: the batch row keeps it, and
+            a replay sees the same. Of a PostgreSQL table the driver takes a copy, and each copy with other content is a
+            version
+    keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a
+            join by them would give a record twice
     refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute. timedelta(0): before each batch
     """
 
@@ -39,7 +40,8 @@ class Lookup:
         if not isinstance(self.table, Delta | Postgres):
             raise Refused(
                 f"lookup {self.name}: the table is {type(self.table).__name__}",
-                hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', connection='SHOP_DATABASE_URL')",
+                hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', "
+                "connection='SHOP_DATABASE_URL')",
             )
         if isinstance(self.table, Postgres) and "://" in (self.table.connection or ""):
             raise Refused(
@@ -48,12 +50,14 @@ class Lookup:
             )
         if self.refresh is not None and not isinstance(self.table, Postgres):
             raise Refused(
-                f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version is looked for before each batch",
+                f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version "
+                "is looked for before each batch",
                 hint="leave refresh out",
             )
         if self.refresh is not None and not timedelta(0) <= self.refresh <= MOST_REFRESH:
             raise Refused(
-                f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day", hint="refresh=timedelta(minutes=1)"
+                f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day",
+                hint="refresh=timedelta(minutes=1)",
             )
         if isinstance(self.table, Delta) and self.table.path is None:
             raise Refused(f"lookup {self.name}: Delta() names no table", hint="table=Delta(path='/lake/customers')")

@@ -1,4 +1,7 @@
-"""An output of a pipeline, as a user declares it. Pure data, checked when it is made. `pipeline` checks the outputs against each other."""
+"""An output of a pipeline, as a user declares it.
+
+Pure data, checked when it is made. `pipeline` checks the outputs against each other.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,21 @@ class Output:
 
     name          unique in the pipeline
     transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several results it
-                  returns a dict: each output's name and its DataFrame. Leave it out for the other outputs: they are results of
-                  the function of their `from_output`
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several
+                  results it returns a dict: each output's name and its DataFrame. Leave it out for the other outputs:
+                  they are results of the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
-    panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close': the same rows, of all records of the
-                  window at once, which are read from `events` when it closes: sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
-                  have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
-                  rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
-    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
-                  function returns under this output's name. With a window of its own (Fixed): from its closed windows, of which each
-                  belongs to the window that holds its last moment
+    panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
+                  the same rows, of all records of the window at once, which are read from `events` when it closes:
+                  sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed). AfterRecords(1000),
+                  AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
+                  time, and when it closes (needs upsert and a window)
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what
+                  its function returns under this output's name. With a window of its own (Fixed): from its closed
+                  windows, of which each belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
@@ -47,12 +52,15 @@ class Output:
                   what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
     lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
-    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they find each other. A row's
-                  window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
-    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
-                  a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
-    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives them, and have no window;
-                  window (an hour, Fixed only) says how its records are counted, and how far the end of an input goes
+    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they
+                  find each other. A row's window, an hour if none is declared (Fixed only), is that of its left record;
+                  a backfill replaces rows by it
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of
+                  texts, the reason why a record is rejected, null where it is not. It sees the declared columns,
+                  oo_event_time and oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives
+                  them, and have no window; window (an hour, Fixed only) says how its records are counted, and how far
+                  the end of an input goes
     """
 
     name: str
@@ -79,7 +87,8 @@ class Output:
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
                 f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
-                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill replaces its rows; an increment can "
+                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill "
+                "replaces its rows; an increment can "
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
@@ -100,7 +109,8 @@ class Output:
         if not self.functions and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
-                hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
+                hint="transform='module:function'; only a result of another output's function has none: "
+                "from_output names that output",
             )
         _check_lookups(self)
         _check_reject(self)
@@ -111,7 +121,10 @@ class Output:
         if self.lateness < timedelta(0):
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
         if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
-            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'at_close', 'early', AfterRecords(…) or AfterTime(…)")
+            raise Refused(
+                f"output {self.name}: panes {self.panes!r}",
+                hint="'on_time', 'at_close', 'early', AfterRecords(…) or AfterTime(…)",
+            )
         _check_trigger(self)
         _check_at_close(self)
         if self.panes == "early" and self.sink.write not in ("upsert", "files"):
@@ -136,12 +149,16 @@ class Output:
 
     @property
     def gets_whole_windows(self) -> bool:
-        """Whether its function gets all records of a window at once, read from `events`, and its query keeps no state."""
+        """Whether its function gets all records of a window at once, read from `events`, and its query keeps no
+        state."""
         return self.panes == "at_close" or self.trigger is not None or isinstance(self.window, Chained)
 
     @property
     def made_beside(self) -> str | None:
-        """The output in whose batch its rows are made, if that is another. One with windows of its own has a query of its own."""
+        """The output in whose batch its rows are made, if that is another.
+
+        One with windows of its own has a query of its own.
+        """
         return None if isinstance(self.window, Chained) else self.from_output
 
     @property
@@ -165,7 +182,8 @@ class Output:
 
     @property
     def gives_as_it_comes(self) -> bool:
-        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window closes."""
+        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window
+        closes."""
         return self.join is not None or self.stateful is not None
 
     @property
@@ -181,21 +199,29 @@ HOUR = Fixed(timedelta(hours=1))
 def _check_join(output: Output) -> None:
     """Raise Refused for what a join can't have."""
     where = f"output {output.name}: a join"
-    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject)):
+    for option, given in (
+        ("transform", output.transform),
+        ("from_output", output.from_output),
+        ("lookups", output.lookups),
+        ("reject", output.reject),
+    ):
         if given:
             raise Refused(
-                f"{where} and {option}", hint="the rows of a join are those of its two sides: leave it out, or declare two outputs"
+                f"{where} and {option}",
+                hint="the rows of a join are those of its two sides: leave it out, or declare two outputs",
             )
     if not isinstance(output.window or HOUR, Fixed):
         raise Refused(
             f"{where} has rows by fixed windows, not {type(output.window).__name__}",
-            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
+            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's "
+            "own `within`",
         )
     if output.is_early:
         raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
     if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
         raise Refused(
-            f"{where} appends its rows as they come, which {type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            f"{where} appends its rows as they come, which "
+            f"{type(output.sink).__name__}(write={output.sink.write!r}) can't take",
             hint="append them to a table, Delta() or Postgres(table=…), or send them",
         )
 
@@ -206,11 +232,13 @@ def _check_lookups(output: Output) -> None:
         raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
     if names and not output.transform:
         raise Refused(
-            f"output {output.name}: lookups, and no function that gets them", hint="declare them at the output that has the function"
+            f"output {output.name}: lookups, and no function that gets them",
+            hint="declare them at the output that has the function",
         )
     if names and output.late == "recompute" and isinstance(output.window, Session):
         raise Refused(
-            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
+            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that "
+            "saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
         )
 
@@ -237,7 +265,11 @@ def _check_at_close(output: Output) -> None:
     if output.gives_as_it_comes:
         raise Refused(f"{where}, and {output.made_by} gives rows as records come", hint="leave panes out")
     if output.window is None or isinstance(output.window, Session):
-        has = "has no window" if output.window is None else "has sessions, whose records are known only once they are merged"
+        has = (
+            "has no window"
+            if output.window is None
+            else "has sessions, whose records are known only once they are merged"
+        )
         raise Refused(f"{where}, and it {has}", hint="window=Fixed(…) or Sliding(…); or leave panes out")
 
 
@@ -246,7 +278,8 @@ def _check_reject(output: Output) -> None:
         return
     if output.from_output:
         raise Refused(
-            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be rejected",
+            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be "
+            "rejected",
             hint=f"declare reject at {output.from_output}, or filter in the function of {output.name}",
         )
     if not re.fullmatch(r"[\w.]+:\w+", output.reject):

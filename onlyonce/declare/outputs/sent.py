@@ -1,6 +1,7 @@
 """The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
 
-Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver` (docs/specification/outbox-row.md).
+Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver`
+(docs/specification/outbox-row.md).
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ def in_clear_text(url: str) -> bool:
 
 @declaration
 class Webhook:
-    """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that never changes.
+    """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that
+    never changes.
 
     url            where each row is POSTed as JSON, or instead of it
     connection     the environment variable that holds the URL, which may be a secret
-    authorization  the environment variable that holds the header Authorization. Refused with http://, except to this machine
-    secret         the environment variable that holds the secret (whsec_…) with which requests are signed, by Standard Webhooks: the
-                   headers webhook-id, webhook-timestamp and webhook-signature
+    authorization  the environment variable that holds the header Authorization. Refused with http://, except to this
+                   machine
+    secret         the environment variable that holds the secret (whsec_…) with which requests are signed, by Standard
+                   Webhooks: the headers webhook-id, webhook-timestamp and webhook-signature
     keys           rows of the same values are sent in order, each after the answer to the one before
     order_by       what orders the rows of a key within a batch, after their window
     remembers      how long the endpoint is known to recognise a key: a row that was sent again later than this, after
@@ -45,11 +48,12 @@ class Webhook:
     pause          the pause before the second attempt; twice as long before each later one, up to ten minutes
     timeout        how long a whole request may take, to the end of its answer
     at_once        how many requests are under way at once
-    batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the header
-                   Idempotency-Key its key. More: its body is a list of CloudEvents (application/cloudevents-batch+json), also
-                   of one row; each has the row as `data` and its key as `id`. Such an endpoint takes all events of a
-                   request or none of them, or it knows by its id an event that it has had: a row whose answer was
-                   lost comes again with the same id, in other company. It says 2xx where it has all of them
+    batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the
+                   header Idempotency-Key its key. More: its body is a list of CloudEvents
+                   (application/cloudevents-batch+json), also of one row; each has the row as `data` and its key as
+                   `id`. Such an endpoint takes all events of a request or none of them, or it knows by its id an event
+                   that it has had: a row whose answer was lost comes again with the same id, in other company. It says
+                   2xx where it has all of them
     """
 
     # It may hold a secret, and an error may print the declaration.
@@ -69,7 +73,9 @@ class Webhook:
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.connection is None):
-            raise Refused("Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
+            raise Refused(
+                "Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'"
+            )
         if self.url is not None and not self.url.startswith(("https://", "http://")):
             raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
         if self.authorization and self.url and in_clear_text(self.url):
@@ -80,7 +86,10 @@ class Webhook:
         if self.order_by and not self.keys:
             raise Refused("Webhook: order_by without keys", hint="rows are in order within a key only: name the keys")
         if not 1 <= self.batch <= MOST_IN_A_REQUEST:
-            raise Refused(f"Webhook: batch={self.batch}", hint=f"how many rows one request has at most: from 1 to {MOST_IN_A_REQUEST}")
+            raise Refused(
+                f"Webhook: batch={self.batch}",
+                hint=f"how many rows one request has at most: from 1 to {MOST_IN_A_REQUEST}",
+            )
         _check_delivery("Webhook", self)
 
     @property
@@ -95,7 +104,8 @@ class Webhook:
 
 @declaration
 class BigQuery:
-    """A BigQuery table, by streaming inserts (`insertAll`): by way of the outbox, each row with an insert id of its own.
+    """A BigQuery table, by streaming inserts (`insertAll`): by way of the outbox, each row with an insert id of its
+    own.
 
     table          'project.dataset.table'; it must be there
     remembers      how long the server drops an insert id that it knows. Google promises about a minute, at best effort
@@ -131,8 +141,8 @@ class BigQuery:
 
 @declaration
 class BigQueryStream:
-    """A BigQuery table, exactly once, by the Storage Write API: by way of the outbox, each unit is one pending stream, whose rows have
-    offsets and become visible as one.
+    """A BigQuery table, exactly once, by the Storage Write API: by way of the outbox, each unit is one pending stream,
+    whose rows have offsets and become visible as one.
 
     table    'project.dataset.table'; it must be there, with the columns of the rows
     timeout  how long the answer to a request is waited for
@@ -164,8 +174,8 @@ class BigQueryStream:
 
 @declaration
 class KafkaSink:
-    """A Kafka topic, exactly once for readers with isolation.level=read_committed: by way of the outbox, a unit's rows in one
-    transaction with the unit's name, which goes to a compacted topic beside.
+    """A Kafka topic, exactly once for readers with isolation.level=read_committed: by way of the outbox, a unit's rows
+    in one transaction with the unit's name, which goes to a compacted topic beside.
 
     topic         where each row goes as one message of JSON; it must be there
     connection    the environment variable that holds bootstrap.servers, or JSON with any settings of librdkafka
@@ -213,7 +223,9 @@ class KafkaSink:
 
 @declaration
 class CustomSink:
-    """A sink of your own, by way of the outbox: whole units, in order. Its contract is one page: docs/how-to/own-sink.md.
+    """A sink of your own, by way of the outbox: whole units, in order.
+
+    Its contract is one page: docs/how-to/own-sink.md.
 
     target_class  'module:Class', made with `where` by `onlyonce deliver`
     where         what the class is made with: a path, a URL, the name of a variable

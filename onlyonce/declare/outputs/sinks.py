@@ -1,4 +1,7 @@
-"""The sinks that are tables and files, and what each promises. Sinks to which rows are sent are in `sent`. Pure data, checked when it is made."""
+"""The sinks that are tables and files, and what each promises.
+
+Sinks to which rows are sent are in `sent`. Pure data, checked when it is made.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,19 @@ from onlyonce.model.storage.location import is_url, location
 class Delta:
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
-    path       the folder, below <home>/tables or from / on; by default <pipeline>/<output>. Or 's3://bucket/table', where ONLYONCE_DATA is in S3 too
-    write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
-               them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as `Postgres` has it
+    path       the folder, below <home>/tables or from / on; by default <pipeline>/<output>. Or 's3://bucket/table',
+               where ONLYONCE_DATA is in S3 too
+    write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not
+               among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
+               `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
     newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
-    table      its name in a catalog of Spark's, 'sales.orders' or 'lake.sales.orders', for readers: each run looks that the catalog has this table
-               under that name, and enters it where it has none. A bounded run's table has no name
-    deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
-               stay in a table beside, <path>_deleted, by a commit before that of the rows, so that no older row comes back
+    table      its name in a catalog of Spark's, 'sales.orders' or 'lake.sales.orders', for readers: each run looks that
+               the catalog has this table under that name, and enters it where it has none. A bounded run's table has no
+               name
+    deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The
+               key and its newest_by stay in a table beside, <path>_deleted, by a commit before that of the rows, so
+               that no older row comes back
     """
 
     path: str | None = None
@@ -65,17 +72,18 @@ class Postgres:
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
     table       'schema.table'; made if it is missing
-    write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys; the
-                window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of its keys from its
-                column valid_from on; the platform adds valid_to and is_current
+    write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys;
+                the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of
+                its keys from its column valid_from on; the platform adds valid_to and is_current
     keys        what identifies a row of an upsert or increment, and whose history it is
-    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position in a database's log. An
-                older one that comes later changes nothing. Of a history the order of the versions: a late one finds its place
-    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed; of a history its last
-                version ends. The key and its newest_by
-                stay in <table>_deleted, in the same transaction, so that no older row comes back
-    connection  the environment variable that holds the database's URL; by default the platform's database. A lineage that has
-                written by it is refused where it names another database later
+    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position
+                in a database's log. An older one that comes later changes nothing. Of a history the order of the
+                versions: a late one finds its place
+    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed; of
+                a history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
+                transaction, so that no older row comes back
+    connection  the environment variable that holds the database's URL; by default the platform's database. A lineage
+                that has written by it is refused where it names another database later
     """
 
     table: str
@@ -93,7 +101,10 @@ class Postgres:
         if self.table.split(".")[0].startswith("onlyonce"):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
         if max(names.POSTGRES.size(part) for part in self.table.split(".")) > names.POSTGRES.most:
-            raise Refused(f"Postgres: {self.table!r} is longer than PostgreSQL's names", hint=f"{names.POSTGRES.most} bytes at most, for the schema and for the table")
+            raise Refused(
+                f"Postgres: {self.table!r} is longer than PostgreSQL's names",
+                hint=f"{names.POSTGRES.most} bytes at most, for the schema and for the table",
+            )
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
@@ -105,8 +116,8 @@ class MySQL:
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
     table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
-    connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has written by it
-                is refused where it names another database later
+    connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has
+                written by it is refused where it names another database later
     write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
     keys        what identifies a row of an upsert: the primary key. None of them may be null
     newest_by   as `Postgres` has it
@@ -124,11 +135,18 @@ class MySQL:
         _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("MySQL", self)
         if not re.fullmatch(r"[^./\\\0]{1,64}", self.table) or self.table != self.table.strip():
-            raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 64 characters: the URL names the database")
-        if self.table.lower().startswith(("onlyonce_", "oo_")):  # `oo_`: temporary tables of a unit, which would hide it
+            raise Refused(
+                f"MySQL: table {self.table!r}",
+                hint="the name alone, of at most 64 characters: the URL names the database",
+            )
+        if self.table.lower().startswith(
+            ("onlyonce_", "oo_")
+        ):  # `oo_`: temporary tables of a unit, which would hide it
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
         if "://" in self.connection:
-            raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
+            raise Refused(
+                "MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password"
+            )
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
@@ -137,11 +155,13 @@ class MySQL:
 
 @declaration
 class Iceberg:
-    """A table of an Iceberg catalog; exactly once, since the commit of a batch also names it in a property of the table.
+    """A table of an Iceberg catalog; exactly once, since the commit of a batch also names it in a property of the
+    table.
 
-    table     'namespace.table'; made if it is missing, and so is its namespace. One that is there may be partitioned by columns as they
-              are (identity), not by days or buckets
-    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or PYICEBERG_CATALOG__<NAME>__URI and its companions
+    table     'namespace.table'; made if it is missing, and so is its namespace. One that is there may be partitioned by
+              columns as they are (identity), not by days or buckets
+    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or
+              PYICEBERG_CATALOG__<NAME>__URI and its companions
     write     'append'. Rows are not replaced by key so far
     keys      for the message only: an append has none
     """
@@ -153,12 +173,20 @@ class Iceberg:
 
     def __post_init__(self) -> None:
         if str(self.write) == "upsert":
-            raise Refused("Iceberg: write='upsert' is not possible so far", hint="append; or declare Delta(…) or Postgres(…) for rows by key")
+            raise Refused(
+                "Iceberg: write='upsert' is not possible so far",
+                hint="append; or declare Delta(…) or Postgres(…) for rows by key",
+            )
         _check_write("Iceberg", self.write, self.keys, ("append",))
         if not re.fullmatch(r"[^\s.:/@]+(\.[^\s.:/@]+)+", self.table):
-            raise Refused(f"Iceberg: table {self.table!r}", hint="write it as 'namespace.table', without spaces and without : / @")
+            raise Refused(
+                f"Iceberg: table {self.table!r}", hint="write it as 'namespace.table', without spaces and without : / @"
+            )
         if not re.fullmatch(r"\w+", self.catalog):
-            raise Refused(f"Iceberg: catalog {self.catalog!r} is no name", hint="name a catalog of pyiceberg's configuration; its address is there")
+            raise Refused(
+                f"Iceberg: catalog {self.catalog!r} is no name",
+                hint="name a catalog of pyiceberg's configuration; its address is there",
+            )
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
@@ -169,7 +197,8 @@ class Iceberg:
 class FileSink:
     """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
 
-    path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store (s3://bucket/folder)
+    path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
+                (s3://bucket/folder)
     format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
                 'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
                 may be none
@@ -242,5 +271,6 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     check_one_of(kind, "write", write, known)
     if (write == "append") == bool(keys):
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, and so does history; append has none"
+            f"{kind}: write={write!r} with keys={keys!r}",
+            hint="upsert and increment need keys, and so does history; append has none",
         )

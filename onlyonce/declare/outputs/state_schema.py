@@ -1,7 +1,7 @@
 """Finds the schema of a processor's state: calls its `init` with a handle that only notes what it is asked for.
 
-Who calls it: `loading`, for the fingerprint. Imports the user's module, so Spark too. Errors: Refused, at the line of the class.
-Not promised: state that `init` does not ask for. Spark lets it be asked for there only.
+Who calls it: `loading`, for the fingerprint. Imports the user's module, so Spark too. Errors: Refused, at the line of
+the class. Not promised: state that `init` does not ask for. Spark lets it be asked for there only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ NOTHING_DONE = "nothing was read or written"
 
 
 def made(name: str, of: str, processor: Any) -> Any:
-    """A processor of that class, `name` as it is declared. `of`: what says whose it is. Raises Refused for a class that is none."""
+    """A processor of that class, `name` as it is declared.
+
+    `of`: what says whose it is. Raises Refused for a class that is none.
+    """
     at = f"{where}: " if (where := origin.of_function(processor)) else ""
     if not (isinstance(processor, type) and _is_processor(processor)):
         raise Refused(
@@ -71,7 +74,9 @@ class _Noted:
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> None:
         self._note(stateName, f"list {stateName}: {_text(schema)}", ttlDurationMs)
 
-    def getMapState(self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None) -> None:
+    def getMapState(
+        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
+    ) -> None:
         self._note(stateName, f"map {stateName}: {_text(userKeySchema)} to {_text(valueSchema)}", ttlDurationMs)
 
     def deleteIfExists(self, stateName: str) -> None:
@@ -80,7 +85,8 @@ class _Noted:
     def _note(self, name: str, told: str, ttl: int | None) -> None:
         if ttl is not None:
             raise Refused(
-                f"{self._of}: the state {name!r} has a time to live, which goes by the clock: a batch that is tried again would find another state",
+                f"{self._of}: the state {name!r} has a time to live, which goes by the clock: a batch that is "
+                "tried again would find another state",
                 data=NOTHING_DONE,
                 hint="leave ttlDurationMs out, and clear the state in a timer in event time",
             )

@@ -24,12 +24,16 @@ ANEW = "anew"
 
 @declaration
 class Stateful:
-    """A processor of the user's own that keeps state and timers for each key: Spark's `StatefulProcessor`, for `transformWithStateInPandas`.
+    """A processor of the user's own that keeps state and timers for each key: Spark's `StatefulProcessor`, for
+    `transformWithStateInPandas`.
 
-    processor      'module:Class', made without arguments. It gets the records of a key as pandas frames, in order of event time, and gives frames
-    keys           the declared columns by which records are grouped: each of their values has a state and timers of its own
+    processor      'module:Class', made without arguments. It gets the records of a key as pandas frames, in order of
+                   event time, and gives frames
+    keys           the declared columns by which records are grouped: each of their values has a state and timers of its
+                   own
     schema         the columns of the rows that it gives, in Spark's DDL
-    timers_within  how far after the event time of a key's newest record timers are set, at most: when the input ends, timers up to there fire
+    timers_within  how far after the event time of a key's newest record timers are set, at most: when the input ends,
+                   timers up to there fire
     state_version  another one says that what the state holds means something else now, though its schema is the same
     """
 
@@ -43,13 +47,18 @@ class Stateful:
         if not re.fullmatch(r"[\w.]+:\w+", self.processor):
             raise Refused(f"Stateful: processor={self.processor!r} is not of the form 'module:Class'")
         if not self.keys:
-            raise Refused("Stateful: no keys", hint="keys='device': the declared columns whose values have a state of their own")
+            raise Refused(
+                "Stateful: no keys", hint="keys='device': the declared columns whose values have a state of their own"
+            )
         if twice := [column for n, column in enumerate(self.keys) if column in self.keys[:n]]:
             raise Refused(f"Stateful: the key {twice[0]!r} is named twice", hint="name it once")
         if micros(self.timers_within) < 0:
             raise Refused(f"Stateful: timers_within={self.timers_within} is negative", hint="0 where no timers are set")
         if self.timers_within % timedelta(milliseconds=1):
-            raise Refused(f"Stateful: timers_within={self.timers_within} has parts of a millisecond", hint="round it: Spark's timers have none")
+            raise Refused(
+                f"Stateful: timers_within={self.timers_within} has parts of a millisecond",
+                hint="round it: Spark's timers have none",
+            )
         ddl.check("Stateful: schema", ddl.split(self.schema))
         self._check_columns()
 
@@ -68,7 +77,8 @@ class Stateful:
             raise Refused(f"Stateful: schema has {own[0]!r}, and 'oo_' is the platform's prefix", hint="rename it")
         if own := [column for column in columns if column.lower() in OWN]:
             raise Refused(
-                f"Stateful: schema has {own[0]!r}, which is the platform's name for the window of a row, and these rows have none",
+                f"Stateful: schema has {own[0]!r}, which is the platform's name for the window of a row, and these "
+                "rows have none",
                 hint="rename it: 'since timestamp, until timestamp', for example",
             )
 
@@ -76,22 +86,27 @@ class Stateful:
 def not_recomputed(output: Output) -> Refused:
     """Why no backfill computes it."""
     return Refused(
-        f"output {output.name} has a state of its own: what its processor gives depends on all records of a key before, so no window can be computed "
+        f"output {output.name} has a state of its own: what its processor gives depends on all records of a key "
+        "before, so no window can be computed "
         "again by itself",
         data="nothing was written",
-        hint="late records stay out of it: a longer lateness waits for more of them. From the start it is computed by a new life: "
+        hint="late records stay out of it: a longer lateness waits for more of them. From the start it is "
+        "computed by a new life: "
         f"onlyonce lineage new PIPELINE/{output.name} --yes",
     )
 
 
 def check_anew(where: str, output: Output) -> None:
-    """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is called."""
+    """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is
+    called."""
     if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
         return
     raise Refused(
-        f"{where} has a state of its own, and a new life would compute it from the start: what {type(output.sink).__name__} has of it can't be taken back",
+        f"{where} has a state of its own, and a new life would compute it from the start: what "
+        f"{type(output.sink).__name__} has of it can't be taken back",
         data="nothing was changed; the rows that are written stay",
-        hint="put its checkpoint back from a backup; or declare the output under another name, with a target of its own: it reads `events` from the start",
+        hint="put its checkpoint back from a backup; or declare the output under another name, with a target of "
+        "its own: it reads `events` from the start",
     )
 
 
@@ -99,16 +114,22 @@ def check_output(output: Output, window: object) -> None:
     """Raise Refused for what an output with state of its own can't have; `window` as it is declared."""
     where = f"output {output.name}: Stateful"
     others = (
-        ("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject),
+        ("transform", output.transform),
+        ("from_output", output.from_output),
+        ("lookups", output.lookups),
+        ("reject", output.reject),
         ("join", output.join),
-    )  # fmt: skip
+    )
     for option, given in others:
         if given:
-            raise Refused(f"{where} and {option}", hint="the processor alone makes the rows: leave it out, or declare two outputs")
+            raise Refused(
+                f"{where} and {option}", hint="the processor alone makes the rows: leave it out, or declare two outputs"
+            )
     if window is not None and not isinstance(window, Fixed):
         raise Refused(
             f"{where} counts its records by fixed windows, not {type(window).__name__}",
-            hint="window=Fixed(…), or leave it out: an hour. The processor does not see it; sessions and the like are its own to make",
+            hint="window=Fixed(…), or leave it out: an hour. The processor does not see it; sessions and the like "
+            "are its own to make",
         )
     if output.is_early:
         raise Refused(f"{where} gives rows as its processor does", hint="leave panes out")
@@ -120,17 +141,26 @@ def check_output(output: Output, window: object) -> None:
     if output.late != "keep":
         raise Refused(
             f"{where} and late={output.late!r}: its rows are not by windows, so a window can't be computed again",
-            hint="leave late out: a late record is kept and counted, and does not reach the processor. A longer lateness waits for more of them",
+            hint="leave late out: a late record is kept and counted, and does not reach the processor. A longer "
+            "lateness waits for more of them",
         )
     if output.on_backfill != "refuse":
-        raise Refused(f"{where} and on_backfill={output.on_backfill!r}: no backfill computes it", hint="leave on_backfill out")
-    if isinstance(output.sink, FileSink) or output.sink.write in ("increment", newest.HISTORY) or newest.deletes(output.sink):
         raise Refused(
-            f"{where} appends or upserts the rows that its processor gives, and {type(output.sink).__name__}(write={output.sink.write!r}) does more",
+            f"{where} and on_backfill={output.on_backfill!r}: no backfill computes it", hint="leave on_backfill out"
+        )
+    if (
+        isinstance(output.sink, FileSink)
+        or output.sink.write in ("increment", newest.HISTORY)
+        or newest.deletes(output.sink)
+    ):
+        raise Refused(
+            f"{where} appends or upserts the rows that its processor gives, and "
+            f"{type(output.sink).__name__}(write={output.sink.write!r}) does more",
             hint="put them into a table, Delta() or Postgres(table=…), without deletes; or send them",
         )
     if output.sink.write == "upsert" and not newest.newest_by(output.sink):
         raise Refused(
-            f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which is the newest",
+            f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which "
+            "is the newest",
             hint="newest_by='since' at the sink: the column of its rows that tells; or append the rows",
         )

@@ -27,7 +27,8 @@ def what_to_do(output: Output) -> str:
         return "replace"
     if output.on_backfill == "refuse":
         raise Refused(
-            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
+            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their "
+            "window",
             data="nothing was written",
             hint="put window_start among the keys (of a new table), or declare what a backfill does: "
             "on_backfill='skip' leaves this sink as it is"
@@ -46,7 +47,8 @@ def _of_sent(output: Output) -> str:
         raise Refused(
             f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
             data="nothing was written or sent",
-            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or "
+            "'resend' to "
             "send the recomputed rows as well, as new ones",
         )
     return output.on_backfill

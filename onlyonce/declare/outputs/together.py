@@ -34,16 +34,22 @@ def check(pipeline: Pipeline) -> None:
         )
     for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
         raise Refused(
-            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is written "
+            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is "
+            "written "
             "twice would be sent twice, under two keys",
             hint="mode='exactly_once'",
         )
     for output in pipeline.outputs:
         for key in output.stateful.keys if output.stateful else ():
             if key not in pipeline.columns():
-                raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
+                raise Refused(
+                    f"output {output.name}: the key {key!r} is not a declared column",
+                    hint=f"schema has: {', '.join(pipeline.columns())}",
+                )
     for made in (o for o in pipeline.outputs if o.from_output):
-        _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
+        _check_made_from(pipeline, made) if made.made_beside else chain.check(
+            made, pipeline.output(str(made.from_output))
+        )
     newest.check(pipeline)
     targets = [o.sink.target(f"{pipeline.name}/{o.name}") for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
@@ -76,6 +82,8 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
 
 def _check_result(root: Output, made: Output, where: str) -> None:
     if made.stable_input:
-        raise Refused(f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}")
+        raise Refused(
+            f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}"
+        )
     if made.on_backfill == "correct" and root.window is None:
         raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")

@@ -1,4 +1,7 @@
-"""Changes of a database as Debezium's connectors write them to Kafka, as a declaration has them. Pure data, checked when made."""
+"""Changes of a database as Debezium's connectors write them to Kafka, as a declaration has them.
+
+Pure data, checked when made.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,23 @@ PLACEHOLDER = "__debezium_unavailable_value"
 class Debezium:
     """A change of a row, by Debezium's envelope in JSON or Avro. Of PostgreSQL, MySQL and MariaDB.
 
-    The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more come from the envelope.
+    The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more
+    come from the envelope.
 
-    format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None: JSON, with its schema in each
-              message or without
-    op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by the snapshot)
-    position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two changes of a row the
-              later one has the greater text. The snapshot's rows are before all changes at the same place. It is part of the record id
+    format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None:
+              JSON, with its schema in each message or without
+    op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by
+              the snapshot)
+    position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two
+              changes of a row the later one has the greater text. The snapshot's rows are before all changes at the
+              same place. It is part of the record id
     time      the declared column, a timestamp, that gets when the database made the change. It is the event time
-    unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not change. The value before
-              the change is taken, and a change without that is `invalid`
+    unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not
+                 change. The value before the change is taken, and a change without that is `invalid`
 
-    A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table, a message of the log,
-    another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id that the registry does not know.
+    A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table,
+    a message of the log, another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id
+    that the registry does not know.
     """
 
     format: Avro | None = None
@@ -42,9 +49,15 @@ class Debezium:
 
     def __post_init__(self) -> None:
         if not self.unavailable:
-            raise Refused("Debezium: unavailable=''", hint="the connector's unavailable.value.placeholder; leave it out for its default")
+            raise Refused(
+                "Debezium: unavailable=''",
+                hint="the connector's unavailable.value.placeholder; leave it out for its default",
+            )
         if self.format is not None and not isinstance(self.format, Avro):
-            raise Refused(f"Debezium: format={self.format!r}", hint="Avro(registry=…) for an envelope in Avro; leave it out for JSON")
+            raise Refused(
+                f"Debezium: format={self.format!r}",
+                hint="Avro(registry=…) for an envelope in Avro; leave it out for JSON",
+            )
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -55,11 +68,17 @@ class Debezium:
         """How a message is cut into columns, in text."""
         if self.format is None:
             return "Debezium's envelope in JSON"
-        return f"Debezium's envelope in Avro by a schema registry, whose id goes to {self.format.schema_id or 'schema_id'}"
+        return (
+            f"Debezium's envelope in Avro by a schema registry, whose id goes to {self.format.schema_id or 'schema_id'}"
+        )
 
     def origin(self, column: str) -> str:
         """What a column gets, in text."""
-        return {self.op: "what happened", self.position: "the place in the database's log", self.time: "the time of the change"}[column]
+        return {
+            self.op: "what happened",
+            self.position: "the place in the database's log",
+            self.time: "the time of the change",
+        }[column]
 
 
 def check(pipeline: Pipeline) -> None:
@@ -72,7 +91,8 @@ def check(pipeline: Pipeline) -> None:
         raise Refused(
             f"{where}: record_id={pipeline.record_id!r} without {value.position!r}",
             data="the second change of a row would be a duplicate of the first, and be dropped",
-            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate then, and nothing else",
+            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate "
+            "then, and nothing else",
         )
     if pipeline.event_time != value.time:
         raise Refused(

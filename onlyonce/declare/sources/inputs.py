@@ -1,6 +1,9 @@
-"""Several sources of one pipeline: how each is declared, and each as if it were the pipeline's only one. Pure data, checked when it is made.
+"""Several sources of one pipeline: how each is declared, and each as if it were the pipeline's only one.
 
-A source is parsed by its own columns. Its records get the pipeline's columns before they are judged, so all that follows knows one schema.
+Pure data, checked when it is made.
+
+A source is parsed by its own columns. Its records get the pipeline's columns before they are judged, so all that
+follows knows one schema.
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ SHARED, BY_SOURCE = "shared", "by_source"
 class Input:
     """One of several sources of a pipeline, and how its records come to the pipeline's columns.
 
-    source      where its records come from: Files, Growing, Kafka, DeltaSource or Custom. An inbox that is not named is <home>/inbox/<pipeline>/<source>
+    source      where its records come from: Files, Growing, Kafka, DeltaSource or Custom. An inbox that is not named is
+                <home>/inbox/<pipeline>/<source>
     schema      its own columns, in Spark's DDL; None: the pipeline's
-    columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created', 'amount': 'cents / 100.0',
-                'shop': "'berlin'"}. One that is not named is the source's column of that name, else null. The record id and the event time are
-                columns of the source, of the same type: {'id': 'order_no'}
+    columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created',
+                'amount': 'cents / 100.0', 'shop': "'berlin'"}. One that is not named is the source's column of that
+                name, else null. The record id and the event time are columns of the source, of the same type: {'id':
+                'order_no'}
     aliases     a column of its schema → its name in the source, as of a Pipeline
     formats     the form of a time, as of a Pipeline
     idle_after  it holds the pipeline's watermark back until nothing has come from it for this long; None: always
@@ -54,9 +59,14 @@ class Input:
             ddl.check("Input", ddl.split(self.schema))
             aliases.check_names("Input", ddl.split(self.schema))
         if self.columns and self.schema is None:
-            raise Refused("Input: columns without a schema", hint="schema has the source's own columns, of which they are made")
+            raise Refused(
+                "Input: columns without a schema", hint="schema has the source's own columns, of which they are made"
+            )
         if self.idle_after is not None and self.idle_after <= timedelta(0):
-            raise Refused(f"Input: idle_after {self.idle_after} is no length of time", hint="timedelta(minutes=10), for example; or leave it out")
+            raise Refused(
+                f"Input: idle_after {self.idle_after} is no length of time",
+                hint="timedelta(minutes=10), for example; or leave it out",
+            )
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,10 @@ class Part:
 
 
 class OneOfSeveral:
-    """In the place of a pipeline's source when it has several. Whoever asks it for anything takes one source only, and says so."""
+    """In the place of a pipeline's source when it has several.
+
+    Whoever asks it for anything takes one source only, and says so.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -94,7 +107,10 @@ def of(sources: Mapping[str, Any]) -> dict[str, Input]:
 
 
 def views(pipeline: Pipeline) -> dict[str, Pipeline]:
-    """Each source as if it were the pipeline's only one: with its own columns, record id and event time. Raises Refused."""
+    """Each source as if it were the pipeline's only one: with its own columns, record id and event time.
+
+    Raises Refused.
+    """
     found = {name: _view(pipeline, name, one) for name, one in pipeline.inputs.items()}
     _check(pipeline)
     return found
@@ -107,11 +123,14 @@ def in_store(pipeline: Pipeline) -> bool:
 
 
 def folder(pipeline: Pipeline) -> Location | None:
-    """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come in."""
+    """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come
+    in."""
     source = pipeline.source
     if isinstance(source, Kafka):
         return None
-    return settings.inbox_location(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
+    return settings.inbox_location(
+        f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox
+    )
 
 
 def each(pipeline: Pipeline) -> list[Pipeline]:
@@ -135,12 +154,20 @@ def _check(pipeline: Pipeline) -> None:
     if pipeline.id_space is not None:
         check_one_of(where, "id_space", pipeline.id_space, (SHARED, BY_SOURCE))
     if pipeline.mode == AT_LEAST_ONCE:
-        raise Refused(f"{where}: mode='at_least_once' is for one source", hint="leave mode out; without record_id no catalog is needed")
+        raise Refused(
+            f"{where}: mode='at_least_once' is for one source",
+            hint="leave mode out; without record_id no catalog is needed",
+        )
     if not pipeline.record_id and pipeline.id_space == SHARED:
-        raise Refused(f"{where}: id_space='shared', but a record is its place, and no place is in two sources", hint="leave id_space out")
+        raise Refused(
+            f"{where}: id_space='shared', but a record is its place, and no place is in two sources",
+            hint="leave id_space out",
+        )
     places = list(_places(pipeline))
     if twice := [place for number, place in enumerate(places) if place in places[:number]]:
-        raise Refused(f"{where}: two of its sources read {twice[0]}", data="each record would come twice", hint="declare it once")
+        raise Refused(
+            f"{where}: two of its sources read {twice[0]}", data="each record would come twice", hint="declare it once"
+        )
 
 
 def _places(pipeline: Pipeline) -> Iterator[str]:
@@ -158,11 +185,17 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
     where = f"pipeline {pipeline.name}, source {name}"
     check_name("source", name)
     if isinstance(one.source, PubSub) or not isinstance(one.source, Files | Growing | Custom | Kafka | DeltaSource):
-        raise Refused(f"{where}: {type(one.source).__name__} can't be one of several sources", hint="Files, Growing, Kafka, DeltaSource or Custom; or a pipeline of its own")
+        raise Refused(
+            f"{where}: {type(one.source).__name__} can't be one of several sources",
+            hint="Files, Growing, Kafka, DeltaSource or Custom; or a pipeline of its own",
+        )
     own, types = ddl.types(one.schema or pipeline.schema), ddl.types(pipeline.schema)
     for column in one.columns:
         if column not in types:
-            raise Refused(f"{where}: columns: {unknown('column', column, list(types)).what}", hint=f"the pipeline has: {', '.join(types)}")
+            raise Refused(
+                f"{where}: columns: {unknown('column', column, list(types)).what}",
+                hint=f"the pipeline has: {', '.join(types)}",
+            )
     made = {column: one.columns.get(column, _quoted(column) if column in own else "NULL") for column in types}
     for column in types:
         if column not in one.columns and column in own and own[column] != types[column]:
@@ -170,11 +203,21 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
                 f"{where}: its column {column} is of type {own[column]}, the pipeline's of type {types[column]}",
                 hint=f"say how it is made: columns={{{column!r}: 'cast({column} as {types[column]})'}}",
             )
-    named = {column: _renamed(where, column, made[column], own, types) for column in (*pipeline.record_id, pipeline.event_time)}
+    named = {
+        column: _renamed(where, column, made[column], own, types)
+        for column in (*pipeline.record_id, pipeline.event_time)
+    }
     view = replace(
-        pipeline, source=one.source, sources={}, id_space=None, schema=one.schema or pipeline.schema, aliases=one.aliases, formats=one.formats,
-        record_id=tuple(named[column] for column in pipeline.record_id), event_time=named[pipeline.event_time],
-    )  # fmt: skip
+        pipeline,
+        source=one.source,
+        sources={},
+        id_space=None,
+        schema=one.schema or pipeline.schema,
+        aliases=one.aliases,
+        formats=one.formats,
+        record_id=tuple(named[column] for column in pipeline.record_id),
+        event_time=named[pipeline.event_time],
+    )
     salt = "" if pipeline.id_space == SHARED else name
     mapped = tuple((column, kind, made[column]) for column, kind in types.items()) if one.schema is not None else ()
     object.__setattr__(view, "_part", Part(name, salt, mapped))
@@ -186,8 +229,10 @@ def _renamed(where: str, column: str, made: str, own: Mapping[str, str], types: 
     plain = made.strip().strip("`")
     if own.get(plain) != types[column]:
         raise Refused(
-            f"{where}: {column!r} identifies a record or is its event time, so it is a column of the source of type {types[column]}, and not {made!r}",
-            hint=f"columns={{{column!r}: …}} with one of: {', '.join(name for name, kind in own.items() if kind == types[column]) or 'none has that type'}",
+            f"{where}: {column!r} identifies a record or is its event time, so it is a column of the source of "
+            f"type {types[column]}, and not {made!r}",
+            hint=f"columns={{{column!r}: …}} with one of: "
+            f"{', '.join(name for name, kind in own.items() if kind == types[column]) or 'none has that type'}",
         )
     return plain
 

@@ -37,20 +37,20 @@ class Kafka:
                          each partition at or after it). Resolved once and stored. A partition that is added later is
                          read from its begin
     max_offsets_a_batch  how many offsets one batch takes, of all partitions together
-    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema. Debezium: changes of a database.
-                         None: a JSON object
-    key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the columns that
-                         come from the key
+    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema.
+                         Debezium: changes of a database. None: a JSON object
+    key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the
+                         columns that come from the key
     headers              declared columns, strings, that each get the message's header of that name
-    isolation            'read_committed': nothing of an aborted transaction, and what is behind an open one waits for its
-                         end. 'read_uncommitted': all that is in the topic
+    isolation            'read_committed': nothing of an aborted transaction, and what is behind an open one waits for
+                         its end. 'read_uncommitted': all that is in the topic
     on_loss              'stop': a run is refused where the broker has lost messages before they were read (retention, a
                          topic that was deleted and made again). 'skip': it goes on behind them, and each lost range
                          becomes one `invalid` record that says which offsets it had
-    options              of Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is what the
-                         variable NAME holds where the driver runs; passwords are given only so
-    max_record_bytes     a message whose value, key and declared headers have more is `invalid`, with its place, its size
-                         and how it begins. The client has it whole in memory all the same: the topic's own
+    options              of Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is what
+                         the variable NAME holds where the driver runs; passwords are given only so
+    max_record_bytes     a message whose value, key and declared headers have more is `invalid`, with its place, its
+                         size and how it begins. The client has it whole in memory all the same: the topic's own
                          max.message.bytes keeps such ones out
     """
 
@@ -91,7 +91,8 @@ class Kafka:
             if SECRET.search(name) and not value.startswith(FROM_ENVIRONMENT):
                 raise Refused(
                     f"Kafka: the option {name!r} is a secret, and a declaration is no place for one",
-                    hint=f"put it into an environment variable where the driver runs, and give '{FROM_ENVIRONMENT}NAME' here",
+                    hint="put it into an environment variable where the driver runs, and give "
+                    f"'{FROM_ENVIRONMENT}NAME' here",
                 )
 
     @property
@@ -161,13 +162,17 @@ class Kafka:
         return f"{type(self.value).__name__} by a schema registry, whose id goes to {self.schema_ids['value']}{checked}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse what comes beside the value into a column that is not declared, or is of another type. Any column may be the record id."""
+        """Refuse what comes beside the value into a column that is not declared, or is of another type.
+
+        Any column may be the record id.
+        """
         typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
         texts = (*(self.key_columns if isinstance(self.key, str) else ()), *self.headers)
         for name in texts:
             if typed.get(name) != "string":
                 raise Refused(
-                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
+                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column "
+                    "of type string",
                     hint=f"add `{name} string` to the schema",
                 )
         if isinstance(self.value, Debezium):
@@ -175,10 +180,17 @@ class Kafka:
         for part, name in self.schema_ids.items():
             if typed.get(name) not in ("int", "integer"):
                 raise Refused(
-                    f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared column of type int",
+                    f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared "
+                    "column of type int",
                     hint=f"add `{name} int` to the schema; schema_id= gives it another name",
                 )
         for name in set(self.key_columns) - typed.keys():
-            raise Refused(f"pipeline {pipeline}: {name!r} comes from the message's key, and is not declared", hint="add it to the schema")
+            raise Refused(
+                f"pipeline {pipeline}: {name!r} comes from the message's key, and is not declared",
+                hint="add it to the schema",
+            )
         if len(set(self.beside)) < len(self.beside):
-            raise Refused(f"pipeline {pipeline}: a column gets two of key, headers and schema ids", hint="give each its own column")
+            raise Refused(
+                f"pipeline {pipeline}: a column gets two of key, headers and schema ids",
+                hint="give each its own column",
+            )

@@ -1,4 +1,7 @@
-"""How the value and the key of a Kafka message are written, where a schema registry knows. Pure data, checked when made."""
+"""How the value and the key of a Kafka message are written, where a schema registry knows.
+
+Pure data, checked when made.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,20 @@ OURS = ("url", "timeout", "max.retries")
 
 @declaration
 class Avro:
-    """Avro, as Confluent's serializers write it: a zero byte, the schema's id in four bytes, the record. Columns by name.
+    """Avro, as Confluent's serializers write it: a zero byte, the schema's id in four bytes, the record.
+
+    Columns by name.
 
     registry    the schema registry: its URL, or 'env:NAME' for what the variable NAME holds where the driver runs
-    schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, of a key key_schema_id
-    columns     of a key: the declared columns that come from it and not from the value; one, where its schema is no record
-    options     of confluent-kafka's SchemaRegistryClient, such as {'basic.auth.user.info': 'env:REGISTRY_LOGIN'}. Secrets are given
-                by 'env:NAME' only. They stay on the driver: tasks are sent the schemas
+    schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, of a key
+                key_schema_id
+    columns     of a key: the declared columns that come from it and not from the value; one, where its schema is no
+                record
+    options     of confluent-kafka's SchemaRegistryClient, such as {'basic.auth.user.info': 'env:REGISTRY_LOGIN'}.
+                Secrets are given by 'env:NAME' only. They stay on the driver: tasks are sent the schemas
 
-    A column whose type does not fit the declared one, or none for the record id or the event time: every record of that schema is
-    `invalid`, and the reason names both types. So is a record whose schema id the registry does not know.
+    A column whose type does not fit the declared one, or none for the record id or the event time: every record of that
+    schema is `invalid`, and the reason names both types. So is a record whose schema id the registry does not know.
     """
 
     kind: ClassVar[str] = "AVRO"
@@ -43,7 +50,9 @@ class Avro:
 
 @declaration
 class Protobuf:
-    """Protobuf, as Confluent's serializers write it: with the schema's id and the message's place in it. Options as `Avro` has them.
+    """Protobuf, as Confluent's serializers write it: with the schema's id and the message's place in it.
+
+    Options as `Avro` has them.
 
     A field without presence (proto3) has its default where nothing was written, never null. An enum is a string, a
     google.protobuf.Timestamp a timestamp, a wrapper (StringValue) its value or null.
@@ -61,9 +70,12 @@ class Protobuf:
 
 @declaration
 class JsonSchema:
-    """A JSON object behind the id of its JSON Schema. It is read like plain JSON; options as `Avro` has them. Of a value only.
+    """A JSON object behind the id of its JSON Schema.
 
-    validate    a value that its own schema forbids is `invalid`, with what the schema says. False: the declared types alone decide
+    It is read like plain JSON; options as `Avro` has them. Of a value only.
+
+    validate    a value that its own schema forbids is `invalid`, with what the schema says. False: the declared types
+                alone decide
     """
 
     kind: ClassVar[str] = "JSON"
@@ -98,5 +110,6 @@ def _check(whose: str, registry: str, options: Mapping[str, str]) -> None:
         if SECRET.search(name) and not str(value).startswith(FROM_ENVIRONMENT):
             raise Refused(
                 f"{whose}: the option {name!r} is a secret, and a declaration is no place for one",
-                hint=f"put it into an environment variable where the driver runs, and give '{FROM_ENVIRONMENT}NAME' here",
+                hint="put it into an environment variable where the driver runs, and give "
+                f"'{FROM_ENVIRONMENT}NAME' here",
             )

@@ -1,7 +1,9 @@
-"""The sources that are read in ranges: files that grow, and a reader of the user's own. Pure data, checked when it is made.
+"""The sources that are read in ranges: files that grow, and a reader of the user's own.
 
-A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end) of each file or
-part. A replay reads the same ranges.
+Pure data, checked when it is made.
+
+A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end)
+of each file or part. A replay reads the same ranges.
 """
 
 from __future__ import annotations
@@ -24,24 +26,31 @@ PARTS_A_BATCH = 1000
 
 @declaration
 class Growing:
-    """A folder of files that are appended to, as logs are, a record a line. Only whole lines (csv: whole records) are read; the rest waits.
+    """A folder of files that are appended to, as logs are, a record a line.
 
-    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the folder: what was
-    not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
-    was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or .zst are left alone, unless `packed`.
+    Only whole lines (csv: whole records) are read; the rest waits.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Files that a rotation moves
-                        into an object store are read there by Files, as a second source (docs/how-to/object-store.md)
+    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the
+    folder: what was not read of the renamed file is read under its new name. A file that is cut short or rewritten in
+    place below what was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or
+    .zst are left alone, unless `packed`.
+
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
+                        Files that a rotation moves into an object store are read there by Files, as a second source
+                        (docs/how-to/object-store.md)
     max_files_a_batch   from how many files one batch reads
     max_bytes_a_batch   how many bytes one batch reads, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
-    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A rotation
-                        that packs what was read would be read again
-    start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and was last
-                        changed before that time) only what is appended later is read. Decided once, by the first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is closed within it
-    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read that the
-                        driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and device files
+    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A
+                        rotation that packs what was read would be read again
+    start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and
+                        was last changed before that time) only what is appended later is read. Decided once, by the
+                        first run
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+                        closed within it
+    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
+                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
+                        device files
     """
 
     inbox: str | None = None
@@ -80,14 +89,16 @@ class Growing:
 
 @declaration
 class Custom:
-    """A source of your own: a Python class that numbers its records (docs/how-to/own-source.md has its contract on one page).
+    """A source of your own: a Python class that numbers its records (docs/how-to/own-source.md has its contract on one
+    page).
 
     reader                  'module:Class'; made with `options`, it has ends() and read(part, start, end)
     needs_dedup             whether the same record may come under two numbers. If so the pipeline must name record_id
                             columns; else its record_id may be (): then a record is its part and number
     options                 what the class is made with. Not a place for passwords: name an environment variable
     max_records_a_batch     how many records one batch takes
-    start                   'earliest': number 0 of each part. 'latest': the ends at the first run. Decided once, by that run
+    start                   'earliest': number 0 of each part. 'latest': the ends at the first run. Decided once, by
+                            that run
     max_record_bytes        a larger record is `invalid`, with its place, its size and how it begins
     """
 
@@ -149,9 +160,11 @@ class Custom:
 def _refuse_store(inbox: str | None) -> None:
     if inbox is not None and is_url(inbox):
         raise Refused(
-            f"Growing: inbox {inbox!r} is a URL: no object is appended to, and nothing tells a file that was moved there from a copy of it",
+            f"Growing: inbox {inbox!r} is a URL: no object is appended to, and nothing tells a file that was moved "
+            "there from a copy of it",
             data="nothing was read or written",
-            hint="read rotated files there by Files(inbox=…), a second source beside Growing with id_space='shared': a record that comes by both is one (docs/how-to/object-store.md)",
+            hint="read rotated files there by Files(inbox=…), a second source beside Growing with "
+            "id_space='shared': a record that comes by both is one (docs/how-to/object-store.md)",
         )
 
 

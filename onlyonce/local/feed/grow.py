@@ -1,8 +1,8 @@
 """Appends a data set to files that grow, as a logger does: in pieces, most of which end in the middle of a line.
 
-Which records, in which order, how often and into which file is fixed by the arguments, as for files (`deliver`): a data set in
-order of arrival, with re-deliveries. The seed chooses the file of each line, so the files are out of order with each
-other too. Every call ends with whole lines.
+Which records, in which order, how often and into which file is fixed by the arguments, as for files (`deliver`): a data
+set in order of arrival, with re-deliveries. The seed chooses the file of each line, so the files are out of order with
+each other too. Every call ends with whole lines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def feed(
     pipeline: str, inbox: Path, *, duplicates: float = 0.05, seed: int = 1, files: int | None = None,
     records: int | None = None, rate: float | None = None,
 ) -> Grown:  # fmt: skip
-    """Append the pipeline's data set to `files` files (2), `rate` lines a second if that is given. For the command line and tests.
+    """Append the pipeline's data set to `files` files (2), `rate` lines a second if that is given.
+
+    For the command line and tests.
 
     The same call again appends what is missing, so nothing after one that came to its end. Raises Refused, with nothing
     written, for an unknown pipeline, an argument out of range, or a file of one of the names that holds something else.

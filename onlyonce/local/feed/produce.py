@@ -1,8 +1,8 @@
 """Writes a data set to the topic of a pipeline: messages in arrival order, with re-deliveries mixed in.
 
-Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). The key of a message is its
-record id, so all deliveries of a record are in one partition, in their order; over partitions the order is whatever the
-reader makes of it.
+Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). The key of a message is
+its record id, so all deliveries of a record are in one partition, in their order; over partitions the order is whatever
+the reader makes of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def feed(
     pipeline: str, source: Kafka, *, duplicates: float, seed: int, files: int | None, records: int | None,
     rate: float | None = None,
 ) -> Produced:  # fmt: skip
-    """Write the pipeline's data set to its topic, `rate` messages a second if that is given. Called by the command line.
+    """Write the pipeline's data set to its topic, `rate` messages a second if that is given.
+
+    Called by the command line.
 
     Raises Refused for an unknown data set, an argument out of range, a topic that is not there, or brokers that want
     options; Retryable while they don't answer. Not promised: that the same call again adds nothing; one that was killed
@@ -78,7 +80,8 @@ def _producer(source: Kafka) -> Any:
         )
     if source.options:
         raise Refused(
-            f"the feed writes to plain brokers only, and topic {source.topic} is declared with {', '.join(source.options)}",
+            f"the feed writes to plain brokers only, and topic {source.topic} is declared with "
+            f"{', '.join(source.options)}",
             hint="its client has other names for these options; write to such a topic with a producer of your own",
         )
     try:

@@ -1,8 +1,9 @@
-"""Publishes a data set to the topic of a pipeline's subscription: messages in arrival order, with re-deliveries mixed in.
+"""Publishes a data set to the topic of a pipeline's subscription: messages in arrival order, with re-deliveries mixed
+in.
 
 Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). A re-delivery is what a
-publisher does that sends twice: a new message with the same attribute. A pipeline that goes by the message id takes it for
-another record.
+publisher does that sends twice: a new message with the same attribute. A pipeline that goes by the message id takes it
+for another record.
 """
 
 from __future__ import annotations

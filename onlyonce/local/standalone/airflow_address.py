@@ -1,4 +1,5 @@
-"""The address and login of Airflow: any Airflow, by its URL and a token or a login; by default the one of this platform's folder.
+"""The address and login of Airflow: any Airflow, by its URL and a token or a login; by default the one of this
+platform's folder.
 
 | variable                                             | meaning                                          |
 |------------------------------------------------------|--------------------------------------------------|
@@ -19,7 +20,10 @@ from onlyonce.model.errors import Refused
 
 @dataclass(frozen=True)
 class Address:
-    """An Airflow: its URL, and a token, or a user with a password. The secrets are never printed. `own`: it is the embedded one."""
+    """An Airflow: its URL, and a token, or a user with a password.
+
+    The secrets are never printed. `own`: it is the embedded one.
+    """
 
     url: str
     user: str = ""

@@ -1,7 +1,8 @@
 """A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
 
-Not `apache-airflow-client`, since that is for the Airflow of its own version: it checks each answer against its models, and 3.3.2 wants fields of a
-DAG (`is_backfillable`, `timetable_periodic`) that an Airflow 3.2 does not send, so `pause` would fail there.
+Not `apache-airflow-client`, since that is for the Airflow of its own version: it checks each answer against its models,
+and 3.3.2 wants fields of a DAG (`is_backfillable`, `timetable_periodic`) that an Airflow 3.2 does not send, so `pause`
+would fail there.
 
 Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no.
 Not promised: paging; lists hold at most 100 entries.
@@ -134,7 +135,9 @@ class AirflowApi:
         if not self._logged_in:
             self._log_in()
         response = self._send(method, f"/api/v2/{path}", **arguments)
-        if response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token:  # the session's token has run out
+        if (
+            response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token
+        ):  # the session's token has run out
             self._log_in()
             response = self._send(method, f"/api/v2/{path}", **arguments)
         return _checked(response).json()

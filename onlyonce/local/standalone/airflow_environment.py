@@ -1,7 +1,7 @@
 """The environment of Airflow's processes: settings, secrets, connections.
 
-Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line.
-Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.standalone.airflow_api`, and tests that run Airflow's commands.
+Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line. Who calls it:
+`onlyonce.local.standalone.airflow`, `onlyonce.local.standalone.airflow_api`, and tests that run Airflow's commands.
 """
 
 from __future__ import annotations

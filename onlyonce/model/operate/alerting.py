@@ -1,7 +1,7 @@
 """The alerts: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
 
-A cause is one thing that is wrong (`kind`, `subject`). It is told once, and again only after it has cleared. Who calls it:
-`onlyonce.operate.alerts`. Errors: none.
+A cause is one thing that is wrong (`kind`, `subject`). It is told once, and again only after it has cleared. Who calls
+it: `onlyonce.operate.alerts`. Errors: none.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def causes(
             yield Cause("lag", f"{stage['pipeline']}/{stage['stage']}", what)
     for row in near:
         what = (
-            f"{row['near_the_edge']} of {row['duplicate']} duplicates of {row['pipeline']} were caught in the oldest tenth of "
+            f"{row['near_the_edge']} of {row['duplicate']} duplicates of {row['pipeline']} were caught in the "
+            "oldest tenth of "
             "its dedup horizon"
         )
         yield Cause("near horizon", row["pipeline"], what)

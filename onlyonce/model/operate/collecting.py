@@ -1,16 +1,17 @@
 """Garbage collection: decides which ids of the catalog are old enough to be removed. Pure, and without a clock.
 
-Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it stands
-still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring buckets with
-committed batches at most `PAUSE` is counted, however long an outage, a silent source or a step of the clock took.
-After an outage of horizon + 1 hour the ids from before it are still there, also for the tenth batch of the backlog. A clock
-that leaps by a year removes at most an hour's worth of ids.
+Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it
+stands still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring buckets
+with committed batches at most `PAUSE` is counted, however long an outage, a silent source or a step of the clock took.
+After an outage of horizon + 1 hour the ids from before it are still there, also for the tenth batch of the backlog. A
+clock that leaps by a year removes at most an hour's worth of ids.
 
 The ids that stay are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
-levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and Cassandra).
+levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and
+Cassandra).
 
-Who calls it: `onlyonce.operate.collect`, and receive's driver between two batches. Errors: none. Not promised: that ids are removed as soon as they may be. Of a
-source that sends once a day, (horizon / PAUSE) deliveries are kept.
+Who calls it: `onlyonce.operate.collect`, and receive's driver between two batches. Errors: none. Not promised: that ids
+are removed as soon as they may be. Of a source that sends once a day, (horizon / PAUSE) deliveries are kept.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ FULL = 1_000_000
 CROWD = 8
 """So many chunks of like size are merged in a bucket that still grows; in a closed one, two small ones of any size."""
 LARGE, MANY = FULL // CROWD, 4 * CROWD
-"""A chunk of more than LARGE ids is small no more. To write an id again costs 400 ns of processors, and one filter less saves each later id 4: so large ones are
-merged where there are MANY of them, and in a closed bucket where there are CROWD, since that is asked for a day."""
+"""A chunk of more than LARGE ids is small no more. To write an id again costs 400 ns of processors, and one filter less
+saves each later id 4: so large ones are merged where there are MANY of them, and in a closed bucket where there are
+CROWD, since that is asked for a day."""
 BETWEEN_BATCHES = FULL // 2
 """After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
 
@@ -45,8 +47,8 @@ class Known:
     uncommitted  the buckets of begun receive batches
     begun_with   the floors that begun receive batches were given
     unacknowledged   the buckets in which messages were landed that may be delivered again
-    newest       the bucket of the last arrival, before which those of other batches lie; later ones are of a clock that was wrong, and count once time has come
-                 as far. None: the last bucket
+    newest       the bucket of the last arrival, before which those of other batches lie; later ones are of a clock that
+                 was wrong, and count once time has come as far. None: the last bucket
     """
 
     floor: int = 0
@@ -113,7 +115,8 @@ def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
     ids of a batch that can still be replayed, which would take its own records for duplicates.
 
     In a bucket that grows, CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
-    small chunks of each level and fewer than MANY large ones, however many batches there were, and an id is written once for each level.
+    small chunks of each level and fewer than MANY large ones, however many batches there were, and an id is written
+    once for each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
     for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):

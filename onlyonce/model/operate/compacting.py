@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 TARGET_BYTES = 1 << 26
-"""How large a file becomes, as it lies on the disk. Its rows are in memory while they are sorted: some ten times as much."""
+"""How large a file becomes, as it lies on the disk. Its rows are in memory while they are sorted: some ten times as
+much."""
 SMALL_BYTES = TARGET_BYTES // 2
 """A file of so much is left as it is."""
 FEW = 2
 """Fewer files than this are left as they are."""
 WORTH = 4
-"""A file that has more than so many times the bytes of all smaller ones beside it is left for a later time: so a row is written again each time that
-the files have grown by a quarter, and not every hour."""
+"""A file that has more than so many times the bytes of all smaller ones beside it is left for a later time: so a row is
+written again each time that the files have grown by a quarter, and not every hour."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Reader:
     begun_after     the version of `events` after which that batch began to read; -1 for the beginning
     read_upto       the version that it has read
     starts_from     the version from which a new life would read; 0 for all that there is
-    first_reading   the version of the table with which it has begun to read in parts, where its last batch is such a part; else None
+    first_reading   the version of the table with which it has begun to read in parts, where its last batch is such a
+                    part; else None
     """
 
     query: str
@@ -40,11 +42,15 @@ class Reader:
 
 
 def whole_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
-    """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones, if one does.
-    `compacted`: up to where they are already. A life that would begin there begins with the table as it is, and holds none of them.
+    """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones,
+    if one does.
 
-    Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the last batch when the checkpoint
-    has not its end. Not those from which a new life would read on. What reads from the beginning asks for no commit: it takes the table as it is.
+    `compacted`: up to where they are already. A life that would begin there begins with the table as it is, and holds
+    none of them.
+
+    Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the
+    last batch when the checkpoint has not its end. Not those from which a new life would read on. What reads from the
+    beginning asks for no commit: it takes the table as it is.
     """
     found, by = ended, None
     for reader in readers:
@@ -55,7 +61,8 @@ def whole_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tu
 
 
 def until(reader: Reader) -> int | None:
-    """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads none."""
+    """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads
+    none."""
     holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
     if reader.first_reading is not None:
         holds.append(reader.first_reading)  # a part takes no commit by itself

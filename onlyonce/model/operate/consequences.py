@@ -45,7 +45,8 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
     "format": (
         Need.NAME,
-        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
+        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox "
+        "of its own",
     ),
     "topic": (Need.NAME, "offsets of one topic say nothing of another source: declare a pipeline of another name"),
     "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
@@ -57,20 +58,29 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "source added": (
         Need.NOTHING,
-        "the watermark waits for it: it stays where it is until the source has sent records as far, or nothing for its idle_after",
+        "the watermark waits for it: it stays where it is until the source has sent records as far, or nothing "
+        "for its idle_after",
     ),
     "source added, never idle": (
         Need.NOTHING,
-        "the watermark waits for it: it stays where it is until the source has sent records as far; without an idle_after it waits for ever",
+        "the watermark waits for it: it stays where it is until the source has sent records as far; without an "
+        "idle_after it waits for ever",
     ),
     "source retired": (
         Need.NOTHING,
-        "it holds the watermark back no more: windows that waited for it alone close with the next run. What is registered of it must be taken in "
+        "it holds the watermark back no more: windows that waited for it alone close with the next run. What is "
+        "registered of it must be taken in "
         "before; declared again under this name, it goes on where it stopped",
     ),
-    "another kind of source": (Need.NAME, "positions in the one say nothing of the other: give the new source another name"),
+    "another kind of source": (
+        Need.NAME,
+        "positions in the one say nothing of the other: give the new source another name",
+    ),
     "source's schema": (Need.NOTHING, "from the next batch of the source on"),
-    "source's columns": (Need.NOTHING, "from the next batch of the source on; a record id that is made otherwise is another id"),
+    "source's columns": (
+        Need.NOTHING,
+        "from the next batch of the source on; a record id that is made otherwise is another id",
+    ),
     "source's idle_after": (Need.NOTHING, "from the next look on: the watermark waits for the source for so long"),
     "mode to exactly_once": (
         Need.NOTHING,
@@ -106,15 +116,18 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "join": (
         Need.NAME,
-        "its state has rows of the old join, and its table rows that a new one would write again: a new output reads `events` from the start",
+        "its state has rows of the old join, and its table rows that a new one would write again: a new output "
+        "reads `events` from the start",
     ),
     "state": (
         Need.LINEAGE,
-        "Spark keeps the state and the timers of the processor as it was: a new life reads all of `events`, and its rows take the place of those that are there",
+        "Spark keeps the state and the timers of the processor as it was: a new life reads all of `events`, and "
+        "its rows take the place of those that are there",
     ),
     "state, sent": (
         Need.NAME,
-        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be taken back: a new output reads `events` from the start",
+        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be taken back: a "
+        "new output reads `events` from the start",
     ),
     "state or none": (
         Need.NAME,
@@ -122,7 +135,8 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "processor": (
         Need.NOTHING,
-        "rows from now on are of the new processor, over the state that the old one has left; where that means something else now, change state_version",
+        "rows from now on are of the new processor, over the state that the old one has left; where that means "
+        "something else now, change state_version",
     ),
     "window or none": (
         Need.NAME,
@@ -134,7 +148,8 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "upstream": (
         Need.BACKFILL,
-        "windows that close from now on are made of rows of the new function of an output before this one; those written before are of the old",
+        "windows that close from now on are made of rows of the new function of an output before this one; those "
+        "written before are of the old",
     ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
@@ -142,7 +157,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
-    "lookups": (Need.NOTHING, "from the next batch on; what is written saw the old table: onlyonce backfill … --lookups now"),
+    "lookups": (
+        Need.NOTHING,
+        "from the next batch on; what is written saw the old table: onlyonce backfill … --lookups now",
+    ),
     "on_backfill, correct": (
         Need.NAME,
         "what each window added is kept from the first row of a table on, or not at all",

@@ -1,10 +1,11 @@
 """Decides what is stuck, what that means for the data, and how it is safely repaired. Pure: rows in, findings out.
 
-A healthy platform has no finding, whether it works or is idle. Work is not stuck while a driver of its instance has a database
-session, or was heard of within the grace time. A driver that is just starting has no session yet. Then its work counts as
-stuck, and a second run may be started beside it; that does no harm.
+A healthy platform has no finding, whether it works or is idle. Work is not stuck while a driver of its instance has a
+database session, or was heard of within the grace time. A driver that is just starting has no session yet. Then its
+work counts as stuck, and a second run may be started beside it; that does no harm.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds. It is a command that may fail like any other.
+Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds. It is a command that may
+fail like any other.
 """
 
 from __future__ import annotations
@@ -60,12 +61,19 @@ class Evidence:
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     """All that is stuck; what must be mended first comes first."""
-    # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a session.
+    # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a
+    # session.
     at_work = {query["instance"] for query in seen.queries if query["at_work"]}
     resting = {query["lineage"]: query for query in seen.queries if query["instance"] not in at_work}
     first = [*_forgotten(seen, resting), *_lives(seen, resting)]
     blocked = {finding.where for finding in first}
-    later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work), *_skipped(seen), *_tables(seen)]
+    later = [
+        *_begun(seen, resting, blocked, grace_seconds),
+        *_catalog(seen),
+        *_left(seen, at_work),
+        *_skipped(seen),
+        *_tables(seen),
+    ]
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
@@ -77,7 +85,9 @@ def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             continue
         target = f"{query['instance']}/{query['query']}"
         if query["state"] == "damaged":
-            what = f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
+            what = (
+                f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
+            )
             data = "what it wrote before is in the log; its open windows may lack rows, and no run of it begins"
             yield Finding("damaged lineage", lineage, what, data, new_life(target))
         elif lineage in seen.checkpoints:
@@ -100,7 +110,10 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
         query = resting.get(lineage)
         if _is_ahead(query, batch):
             assert query is not None
-            what = f"the table {table} holds batch {batch} of lineage {lineage}, but the log knows none after {query['begun']}"
+            what = (
+                f"the table {table} holds batch {batch} of lineage {lineage}, but the log knows none after "
+                f"{query['begun']}"
+            )
             yield Finding(
                 "log behind the tables", lineage, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
             )
@@ -140,7 +153,10 @@ def _begun(seen: Evidence, resting: Mapping[str, Row], blocked: set[str], grace:
         data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
         yield Finding("begun batch", where, what, data, repair)
         if batch["dead"]:
-            what = f"{batch['dead']} unit(s) of batch {where} are committed by epoch {batch['epochs']}, whose driver is dead"
+            what = (
+                f"{batch['dead']} unit(s) of batch {where} are committed by epoch {batch['epochs']}, whose driver "
+                "is dead"
+            )
             data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
     for close in seen.begun["closes"]:
@@ -160,7 +176,10 @@ def _begun(seen: Evidence, resting: Mapping[str, Row], blocked: set[str], grace:
 
 def _half_written(query: Row) -> str:
     if query["query"] == "receive":
-        return "their ids are in the catalog, and their rows may not be in `events` yet; a replay sees that and writes them"
+        return (
+            "their ids are in the catalog, and their rows may not be in `events` yet; a replay sees that and "
+            "writes them"
+        )
     return (
         "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units and "
         "goes on, so none is there twice"
@@ -252,13 +271,20 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
 
 
 def _tables(seen: Evidence) -> Iterator[Finding]:
-    """Return the tables that can't take the rows of their outputs as they are now, and the pipelines with a function that is missing."""
+    """Return the tables that can't take the rows of their outputs as they are now, and the pipelines with a function
+    that is missing."""
     known = {error.what for error in seen.changed.values()}
-    data = "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table can take them"
+    data = (
+        "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table "
+        "can take them"
+    )
     for (pipeline, output), error in seen.tables.items():
         if not output:
             if error.what not in known:
-                begins = f"no run of {pipeline} begins, so what comes is in no result until then; what is committed stays as it is"
+                begins = (
+                    f"no run of {pipeline} begins, so what comes is in no result until then; what is committed "
+                    "stays as it is"
+                )
                 yield Finding("refused function", pipeline, error.what, begins, Repair(error.hint))
             continue
         yield Finding("refused table", f"{pipeline}/{output}", error.what, data, Repair(error.hint))

@@ -12,7 +12,8 @@
 
 Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
 
-Who calls it: `onlyonce.operate.drop`; a starting driver, which writes to no place that a drop has still to clear. Errors: none.
+Who calls it: `onlyonce.operate.drop`; a starting driver, which writes to no place that a drop has still to clear.
+Errors: none.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ NAMED = ("units", "postgres", "mysql", "iceberg")
 
 @dataclass(frozen=True)
 class Place:
-    """One of them. `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours; of Iceberg
-    it is the name of the catalog."""
+    """One of them.
+
+    `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours; of Iceberg it is
+    the name of the catalog."""
 
     text: str
 
@@ -56,7 +59,8 @@ class Place:
         return names.MYSQL.table(where) if self.kind == "mysql" else where
 
     def of_run(self, suffix: str) -> Place:
-        """Return the place of a run: the suffix of a bounded run (@1) is in the name of its table or folder, however that is written."""
+        """Return the place of a run: the suffix of a bounded run (@1) is in the name of its table or folder, however
+        that is written."""
         plain, mark, options = self.text.partition("?") if self.kind == "files" else (self.text, "", "")
         plain = plain.rstrip("/")
         if self.kind not in ("delta", "files"):
@@ -80,8 +84,11 @@ def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[st
 
 
 def other_databases(instance: str, query: str | None, places: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Where units of an instance are beside the platform's own database: by its places, and by what the log remembers."""
-    variables = {*known, *(Place(text).variable for text in places if text.startswith(("postgres:", "mysql:")))} - {None}
+    """Where units of an instance are beside the platform's own database: by its places, and by what the log
+    remembers."""
+    variables = {*known, *(Place(text).variable for text in places if text.startswith(("postgres:", "mysql:")))} - {
+        None
+    }
     return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
 
 

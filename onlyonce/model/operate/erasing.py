@@ -1,6 +1,9 @@
-"""Which records are to be forgotten: those of which some columns have given values. And the receipt, which never has the values. Pure.
+"""Which records are to be forgotten: those of which some columns have given values.
 
-Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is not of the form `column = 'text' AND column = 17`.
+And the receipt, which never has the values. Pure.
+
+Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is not of the form `column = 'text' AND
+column = 17`.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 JSON_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
 PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\[\]{{}}]+))", re.DOTALL)
 """A field and its value in a line that is no JSON, whatever object it is in; the last string may have no end."""
-ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|.)', re.DOTALL)
+ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 BASE64 = re.compile(r'"base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)"')
 BYTE_ORDER_MARK = "\ufeff"
@@ -34,8 +37,10 @@ UTF_16 = ("utf-16-le", "utf-16-be")
 
 @dataclass(frozen=True)
 class Condition:
-    """Values by column, as strings: a record is meant if it has them all. `kinds` has the declared types of these columns, `aliases` the
-    name in a line of JSON of a column, if it is another one."""
+    """Values by column, as strings: a record is meant if it has them all.
+
+    `kinds` has the declared types of these columns, `aliases` the name in a line of JSON of a column, if it is another
+    one."""
 
     values: Mapping[str, str]
     kinds: Mapping[str, str]
@@ -55,7 +60,10 @@ class Condition:
         return all(self.is_value(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
-        """Return whether a line is meant: of JSON, or with `columns` of CSV. An invalid line is meant if it gives the columns these values."""
+        """Return whether a line is meant: of JSON, or with `columns` of CSV.
+
+        An invalid line is meant if it gives the columns these values.
+        """
         line = line.removeprefix(BYTE_ORDER_MARK)
         try:
             if columns is None:
@@ -67,15 +75,23 @@ class Condition:
         except line_values.Invalid:
             pass
         pairs = list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line)]
-        return all(any(name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given) for name, given in pairs) for wanted in self.values)
+        return all(
+            any(
+                name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given)
+                for name, given in pairs
+            )
+            for wanted in self.values
+        )
 
     def fits_bytes(self, line: bytes, columns: Sequence[str] | None) -> bool:
         """Return whether a line is meant, as `fits_line`, in whichever encoding it is written."""
         return any(self.fits_line(one, columns) for one in decodings(line))
 
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
-        """Return whether a line may be meant, without parsing it. A line without escapes has the value's own bytes, unless the value is a
-        JSON object or array, which is compared without its white space."""
+        """Return whether a line may be meant, without parsing it.
+
+        A line without escapes has the value's own bytes, unless the value is a JSON object or array, which is compared
+        without its white space."""
         escape = (b'"' if layout == "csv" else b"\\") in line or line.startswith(line_values.WHOLE_MESSAGE.encode())
         return escape or any(longest in line for longest in encoded(self.longest))
 
@@ -92,17 +108,29 @@ class Condition:
         if written == self.values[name]:
             return True
         try:
-            found = conversions.of_type(self.kinds[name])(Cell(written.strip(" ")), []) if self.kinds[name] != "string" else written
+            found = (
+                conversions.of_type(self.kinds[name])(Cell(written.strip(" ")), [])
+                if self.kinds[name] != "string"
+                else written
+            )
         except Unfit:
             return False
         return str(found) == self.values[name]
 
 
 def decodings(line: bytes) -> list[str]:
-    """Return what a line may say. One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two. One with a whole message says what the message says."""
+    """Return what a line may say.
+
+    One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two. One with a whole
+    message says what the message says.
+    """
     plain = line.decode("utf-8", "replace")
     if plain.startswith(line_values.WHOLE_MESSAGE):
-        return [plain, *(_unescaped(string) for name, string, _ in PAIR.findall(plain) if name == '"data"'), *packed(plain)]
+        return [
+            plain,
+            *(_unescaped(string) for name, string, _ in PAIR.findall(plain) if name == '"data"'),
+            *packed(plain),
+        ]
     if "\0" not in plain and "\ufffd" not in plain:
         return [plain]
     halves = [line[start:].decode(code, "replace") for code in UTF_16 for start in (0, 1)] if b"\0" in line else []
@@ -116,7 +144,11 @@ def packed(string: str) -> list[str]:
 
 def encoded(value: str) -> set[bytes]:
     """Return the bytes of a value in each encoding that `decodings` reads."""
-    return {value.encode(code, "ignore") for code in ("utf-8", "latin-1", *UTF_16) if value.isascii() or code != "latin-1" or max(value) < "\u0100"}
+    return {
+        value.encode(code, "ignore")
+        for code in ("utf-8", "latin-1", *UTF_16)
+        if value.isascii() or code != "latin-1" or max(value) < "\u0100"
+    }
 
 
 def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
@@ -132,12 +164,15 @@ def _unescaped(string: str) -> str:
 
 def unescaped(string: str) -> str:
     """Return a string with the escapes of JSON undone."""
-    whole = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), string)
+    whole = ESCAPE.sub(
+        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) > 1 else ESCAPED.get(found[1], found[1]), string
+    )
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _csv_parts(line: str) -> Iterator[Cell]:
-    """Yield whatever may be a value of a line that is no CSV of the declared columns: with quotes, or between two commas."""
+    """Yield whatever may be a value of a line that is no CSV of the declared columns: with quotes, or between two
+    commas."""
     for quoted in re.findall(r'"((?:[^"]|"")*+)(?:"|\Z)', line):
         yield Cell(quoted.replace('""', '"'))
     for one in line.split(","):
@@ -166,5 +201,6 @@ def _refused(what: str, types: Mapping[str, str]) -> Refused:
     return Refused(
         f"--where: {what}",
         data="nothing was changed",
-        hint=f"write it as \"user = 'u17'\" or \"shop = 'x' AND number = 5\", of columns of text or whole numbers: {known}",
+        hint="write it as \"user = 'u17'\" or \"shop = 'x' AND number = 5\", of columns of text or whole numbers: "
+        f"{known}",
     )

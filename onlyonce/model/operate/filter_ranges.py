@@ -1,9 +1,12 @@
-"""Decides over which closed buckets one Bloom filter is made, so that a look-up asks few filters. Pure, and without a clock.
+"""Decides over which closed buckets one Bloom filter is made, so that a look-up asks few filters.
 
-The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a log-structured merge tree: one of 64
-takes the place of its eight of 8. So of n live buckets at most seven blocks of each length are asked, at either end of the horizon, and an id is
-put into a filter once for each length. A block of more than `FULL` ids stays as shorter ones: from there on a look-up asks one filter for each
-`FULL / STEP` to `FULL` ids, or the chunks' own, since a filter must be made in memory and kept by a worker.
+Pure, and without a clock.
+
+The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a
+log-structured merge tree: one of 64 takes the place of its eight of 8. So of n live buckets at most seven blocks of
+each length are asked, at either end of the horizon, and an id is put into a filter once for each length. A block of
+more than `FULL` ids stays as shorter ones: from there on a look-up asks one filter for each `FULL / STEP` to `FULL`
+ids, or the chunks' own, since a filter must be made in memory and kept by a worker.
 
 Who calls it: `catalog.range_filters`. Errors: none. Not promised: that a block is made as soon as it may be.
 """
@@ -25,12 +28,15 @@ LEVELS = 6
 FULL = 4_000_000
 """The most ids of one filter: 19 MB, and some 400 MB while it is made."""
 AT_ONCE = 50_000_000
-"""After so many ids a collection makes no further filter until the next time: what that takes is about half a minute."""
+"""After so many ids a collection makes no further filter until the next time: what that takes is about half a
+minute."""
 
 
 def wanted(chunks: Mapping[int, Chunks], known: Mapping[Range, AnySet[int]], floor: int, newest: int) -> list[Range]:
-    """The blocks to make a filter of, the longest first: closed (below `newest`), whole above the `floor`, of several chunks, and not covered by one
-    that is `known`, with the chunks that are in it. `chunks` are those of one partition, by bucket.
+    """The blocks to make a filter of, the longest first: closed (below `newest`), whole above the `floor`, of several
+    chunks, and not covered by one that is `known`, with the chunks that are in it.
+
+    `chunks` are those of one partition, by bucket.
 
     A block that the floor has reached is not made again: its filter still answers for the chunks that are left.
     """

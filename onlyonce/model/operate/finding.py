@@ -1,6 +1,7 @@
 """A finding of `onlyonce doctor`: what is stuck, what that means for the data, and how it is safely repaired. Pure.
 
-`onlyonce.model.operate.diagnosis` and `onlyonce.model.operate.waiting` make findings. `onlyonce.operate.doctor` carries out their repairs. Errors: none.
+`onlyonce.model.operate.diagnosis` and `onlyonce.model.operate.waiting` make findings. `onlyonce.operate.doctor` carries
+out their repairs. Errors: none.
 """
 
 from __future__ import annotations
@@ -10,8 +11,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 By = Literal[
-    "person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop", "finalize", "deliver", "arrivals"
-]  # fmt: skip
+    "person",
+    "run",
+    "backfill",
+    "release",
+    "lineage",
+    "migrate",
+    "filter",
+    "ids",
+    "files",
+    "drop",
+    "finalize",
+    "deliver",
+    "arrivals",
+]
 FIX = "onlyonce doctor --fix"
 
 

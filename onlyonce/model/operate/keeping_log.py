@@ -9,7 +9,10 @@ from datetime import datetime, timedelta
 
 
 def given_up(before: timedelta | None, after: timedelta | None, limit: datetime | None) -> str | None:
-    """What another `keep_log` than that of the last cut means; None where it means nothing. `limit`: batches of before that moment go; None: there are none."""
+    """What another `keep_log` than that of the last cut means; None where it means nothing.
+
+    `limit`: batches of before that moment go; None: there are none.
+    """
     if after is None or (before is not None and after > before):
         return None if before is None else "from now on; what is cut from the log does not come back"
     if after == before:
@@ -17,7 +20,8 @@ def given_up(before: timedelta | None, after: timedelta | None, limit: datetime 
     if limit is None:
         return "no batch of an output is so old yet"
     return (
-        f"the next `onlyonce maintain` cuts the batches of outputs that were committed before {said(limit)} from the log: their sums stay, by life and by window, but "
+        f"the next `onlyonce maintain` cuts the batches of outputs that were committed before {said(limit)} from "
+        "the log: their sums stay, by life and by window, but "
         "onlyonce.batches, onlyonce.conservation and the page have them one by one no more"
     )
 

@@ -1,7 +1,9 @@
 """Decide whether a decoded part of a file or table mentions what an erasure means. Pure.
 
-A part is a row (values by column), a string (a line of a log, a payload) or bytes (state of Spark). It mentions a condition if it has all its values.
-A bound of a column may have the beginning of a value only. In a string a value counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if the column's name is there too.
+A part is a row (values by column), a string (a line of a log, a payload) or bytes (state of Spark). It mentions a
+condition if it has all its values. A bound of a column may have the beginning of a value only. In a string a value
+counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if
+the column's name is there too.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ HEXADECIMAL = re.compile("(?:[0-9a-fA-F]{2}){4,}")
 NAME = re.compile(r"[^/\s]+")
 """A word of a text, or a name in a path."""
 BOUND, BOUND_OF_DELTA = 16, 32
-"""So many characters of a value the bounds of a column have at least: in a manifest of Iceberg, and in the log of Delta."""
+"""So many characters of a value the bounds of a column have at least: in a manifest of Iceberg, and in the log of
+Delta."""
 TIMES = 3
 """So often a string is unescaped: JSON in JSON in the URL of an access log."""
 
 
 @dataclass(frozen=True)
 class Mentions:
-    """The test of one condition. `names`: under which names the sources have each of its columns, if not under that name only."""
+    """The test of one condition.
+
+    `names`: under which names the sources have each of its columns, if not under that name only.
+    """
 
     condition: Condition
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -38,7 +44,11 @@ class Mentions:
     @property
     def longest_string(self) -> str:
         """Return the longest value of a string column; empty if there is none."""
-        return max((value for name, value in self.condition.values.items() if self.condition.kinds[name] == "string"), key=len, default="")
+        return max(
+            (value for name, value in self.condition.values.items() if self.condition.kinds[name] == "string"),
+            key=len,
+            default="",
+        )
 
     def in_row(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has all values, each in its own column if there is one, else in any column."""
@@ -46,7 +56,9 @@ class Mentions:
 
     def in_string(self, string: str) -> bool:
         """Return whether a string has all values in one of its spellings."""
-        return self.in_message(string) or any(all(self._in(name, one) for name in self.condition.values) for one in spellings(string))
+        return self.in_message(string) or any(
+            all(self._in(name, one) for name in self.condition.values) for one in spellings(string)
+        )
 
     def hidden(self, string: str) -> str:
         """Return a text about places, such as paths, without the values: what a receipt stores must not have them."""
@@ -59,15 +71,24 @@ class Mentions:
         return all(any(one in content for one in each) for each in self._encoded)
 
     def in_file(self, content: bytes) -> bool:
-        """Return whether bytes of no known form have all values. A few bytes are in any file by chance, so short values are looked for elsewhere only."""
+        """Return whether bytes of no known form have all values.
+
+        A few bytes are in any file by chance, so short values are looked for elsewhere only.
+        """
         return len(self.longest_string) >= LONG and self.in_bytes(content)
 
     def in_message(self, string: str) -> bool:
-        """Return whether a string is a message of Avro or Protobuf in hexadecimal that has all values. It has no names of columns; before a string is its length."""
+        """Return whether a string is a message of Avro or Protobuf in hexadecimal that has all values.
+
+        It has no names of columns; before a string is its length.
+        """
         if len(self.longest_string) < LONG or not HEXADECIMAL.fullmatch(string):
             return False
         content = bytes.fromhex(string)
-        return all(any(one in content for one in _in_messages(value, self.condition.kinds[name])) for name, value in self.condition.values.items())
+        return all(
+            any(one in content for one in _in_messages(value, self.condition.kinds[name]))
+            for name, value in self.condition.values.items()
+        )
 
     def _in_columns(self, name: str, row: Mapping[str, Any]) -> bool:
         given = [row[one] for one in self._called(name) if row.get(one) is not None]
@@ -85,15 +106,23 @@ class Mentions:
             return any(self._in_cell(name, one) for one in cell)
         if isinstance(cell, bytes):
             cell = cell.decode("utf-8", "replace")
-            if len(cell) >= BOUND and self.condition.values[name].startswith(cell[:-1]):  # the last character of an upper bound is raised
+            if len(cell) >= BOUND and self.condition.values[name].startswith(
+                cell[:-1]
+            ):  # the last character of an upper bound is raised
                 return True
         if not isinstance(cell, str):
             return False
-        return cell == self.condition.values[name] or self.in_message(cell) or any(self._in(name, one) for one in spellings(cell))
+        return (
+            cell == self.condition.values[name]
+            or self.in_message(cell)
+            or any(self._in(name, one) for one in spellings(cell))
+        )
 
     def _in(self, name: str, string: str) -> bool:
         value = self.condition.values[name]
-        if (len(value) < LONG or self.condition.kinds[name] != "string") and not any(one in string for one in self._called(name)):
+        if (len(value) < LONG or self.condition.kinds[name] != "string") and not any(
+            one in string for one in self._called(name)
+        ):
             return False
         if len(value) > BOUND_OF_DELTA and "minValues" in string and value[: BOUND_OF_DELTA - 1] in string:
             return True
@@ -110,7 +139,11 @@ class Mentions:
         if self.condition.kinds[name] == "string":
             return [*encoded(value)]
         number = int(value)
-        return [number.to_bytes(8, order, signed=True) for order in ("little", "big")] if -(2**63) <= number < 2**63 else []
+        return (
+            [number.to_bytes(8, order, signed=True) for order in ("little", "big")]
+            if -(2**63) <= number < 2**63
+            else []
+        )
 
 
 def _in_messages(value: str, kind: str) -> tuple[bytes, bytes]:
@@ -128,7 +161,8 @@ def _varint(number: int) -> bytes:
 
 
 def spellings(string: str) -> Iterator[str]:
-    """Yield a string as it is, and with its escapes undone: of JSON, of a URL, of CSV; each several times, one within the other."""
+    """Yield a string as it is, and with its escapes undone: of JSON, of a URL, of CSV; each several times, one within
+    the other."""
     yield string
     seen, waiting = {string}, [string]
     for _ in range(TIMES):

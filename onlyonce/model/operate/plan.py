@@ -1,7 +1,8 @@
 """What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
 
-Two declarations are compared by the parts of their identity (`onlyonce/declare/identity.py`), which the log keeps once for each hash.
-`consequences.CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
+Two declarations are compared by the parts of their identity (`onlyonce/declare/identity.py`), which the log keeps once
+for each hash. `consequences.CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py` tries each
+of them on Spark.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
     first = stops[0]
     pipeline = lineage.split("/")[0]
     raise Refused(
-        f"{first.part} of {pipeline} has changed ({_short(first.before)} → {_short(first.after)}), and lineage {lineage} "
+        f"{first.part} of {pipeline} has changed ({_short(first.before)} → {_short(first.after)}), and lineage "
+        f"{lineage} "
         "has run under the old one",
         data=f"nothing was read or written. {first.why}",
         hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
@@ -96,22 +98,36 @@ def _input_changes(before: Parts, after: Parts) -> Iterator[Change]:
         elif now is None:
             yield _change("receive", f"source {name}", was["source"]["kind"], None, "source retired")
         elif was["source"]["kind"] != now["source"]["kind"]:
-            yield _change("receive", f"source {name}", was["source"]["kind"], now["source"]["kind"], "another kind of source")
+            yield _change(
+                "receive", f"source {name}", was["source"]["kind"], now["source"]["kind"], "another kind of source"
+            )
         else:
             yield from _source_changes(was["source"], now["source"], f" of source {name}")
             for part, absent in (("schema", DEFAULT), ("columns", NONE), ("idle_after", NONE)):
                 if was.get(part) != now.get(part):
-                    yield _change("receive", f"{part} of source {name}", text(was.get(part), absent), text(now.get(part), absent), f"source's {part}")
+                    yield _change(
+                        "receive",
+                        f"{part} of source {name}",
+                        text(was.get(part), absent),
+                        text(now.get(part), absent),
+                        f"source's {part}",
+                    )
 
 
 def _source_changes(before: Parts, after: Parts, of: str) -> Iterator[Change]:
     topics = before["kind"] == after["kind"] == "kafka"
     for part, kind, absent, compared in (
-        ("inbox", "inbox", DEFAULT, True), ("max_files_a_batch", "max_files_a_batch", NONE, True), ("topic", "topic", NONE, True),
-        ("key", "beside", NONE, topics), ("headers", "beside", NONE, topics), ("envelope", "beside", NONE, topics),
-        ("isolation", "isolation", NONE, topics), ("subscription", "subscription", NONE, True), ("format", "format", NONE, True),
+        ("inbox", "inbox", DEFAULT, True),
+        ("max_files_a_batch", "max_files_a_batch", NONE, True),
+        ("topic", "topic", NONE, True),
+        ("key", "beside", NONE, topics),
+        ("headers", "beside", NONE, topics),
+        ("envelope", "beside", NONE, topics),
+        ("isolation", "isolation", NONE, topics),
+        ("subscription", "subscription", NONE, True),
+        ("format", "format", NONE, True),
         ("max_record_bytes", "max_record_bytes", DEFAULT, True),
-    ):  # fmt: skip
+    ):
         was, now = before.get(part), after.get(part)
         if compared and was != now:
             yield _change("receive", part + of, text(was, absent), text(now, absent), kind)
@@ -142,7 +158,14 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     if old.get("join") != new.get("join"):
         yield "join", "join"
     if not same_code(old["source"], new["source"]):
-        yield "source", "join" if joins else "processor" if states else _of_transform(root=root, stateless=stateless, none=none, session=session)
+        yield (
+            "source",
+            "join"
+            if joins
+            else "processor"
+            if states
+            else _of_transform(root=root, stateless=stateless, none=none, session=session),
+        )
     if old["from_output"] == new["from_output"] and not same_code(old.get("upstream", ""), new.get("upstream", "")):
         yield "upstream", "upstream"
     if old["from_output"] != new["from_output"]:
@@ -155,7 +178,10 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
                 yield part, "trigger"
                 continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
-            yield part, "join" if joins else state if states else "window or none" if part == "window" and early else wanted
+            yield (
+                part,
+                "join" if joins else state if states else "window or none" if part == "window" and early else wanted,
+            )
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
@@ -180,7 +206,10 @@ def text(part: Any, absent: str | None = NONE) -> str | None:
         options = [f"{key}={text(value)}" for key, value in part.items() if key != "kind"]
         return f"{part['kind']}({', '.join(options)})" if "kind" in part else ", ".join(options)
     if isinstance(part, list):
-        return ", ".join(str(text(one)) if isinstance(one, Mapping) else " ".join(one) if isinstance(one, list) else str(one) for one in part)
+        return ", ".join(
+            str(text(one)) if isinstance(one, Mapping) else " ".join(one) if isinstance(one, list) else str(one)
+            for one in part
+        )
     return str(part)
 
 

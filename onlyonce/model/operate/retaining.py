@@ -1,10 +1,14 @@
-"""Which records of `events` may go: from before which event time, and up to which version; and what can't be had after that. Pure.
+"""Which records of `events` may go: from before which event time, and up to which version; and what can't be had after
+that.
 
-Whole days go (of UTC), by event time. A day goes when it is older than `keep_events`, and nothing asks for its records by itself: the ids
-of its batches are collected (the dedup horizon), each output has read and closed its windows, and no backfill or release under way reads it.
+Pure.
 
-Who calls it: `onlyonce.operate.compact.retention` decides by it; a new life, a backfill, a release and `plan` are refused by it. Times are whole
-microseconds since 1970, UTC.
+Whole days go (of UTC), by event time. A day goes when it is older than `keep_events`, and nothing asks for its records
+by itself: the ids of its batches are collected (the dedup horizon), each output has read and closed its windows, and no
+backfill or release under way reads it.
+
+Who calls it: `onlyonce.operate.compact.retention` decides by it; a new life, a backfill, a release and `plan` are
+refused by it. Times are whole microseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class Hold:
-    """Who may still ask for records: those of commits after `upto`, and those from the event time `before` on (None: none by their time)."""
+    """Who may still ask for records: those of commits after `upto`, and those from the event time `before` on (None:
+    none by their time)."""
 
     by: str
     upto: int
@@ -36,7 +41,10 @@ class Hold:
 
 @dataclass(frozen=True)
 class Decision:
-    """What goes: records from before an event time, of the commits up to a version. `held_by`: what keeps more than `keep_events` asks for."""
+    """What goes: records from before an event time, of the commits up to a version.
+
+    `held_by`: what keeps more than `keep_events` asks for.
+    """
 
     before: Micros
     upto: int
@@ -46,15 +54,18 @@ class Decision:
 def done_upto(reader: Reader) -> int:
     """The version up to which an output's life, and the next one after it, need no record any more.
 
-    A first reading is of the table as it was, and its last batch may be begun again: until a batch behind it has ended all records stay.
+    A first reading is of the table as it was, and its last batch may be begun again: until a batch behind it has ended
+    all records stay.
     """
     limit = until(reader) if reader.last and reader.first_reading is None else None
     return NOTHING if limit is None else max(limit, NOTHING)
 
 
 def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] = ()) -> Micros:
-    """The event time before which all records are in windows that an output has closed and written. `late`: the starts of windows that it
-    will compute again by itself, for late records. A session is known when it has closed: one that is open began some time before."""
+    """The event time before which all records are in windows that an output has closed and written.
+
+    `late`: the starts of windows that it will compute again by itself, for late records. A session is known when it has
+    closed: one that is open began some time before."""
     if closed is None:
         return 0
     first = closed - micros(window.gap) if isinstance(window, Session) else own(window).assign(closed)[0][0]
@@ -62,7 +73,8 @@ def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] 
 
 
 def reach_back(window: Window | None) -> Micros:
-    """How far before its start records may belong to a window: to a session its gap, since there it may have begun; to a join its reach."""
+    """How far before its start records may belong to a window: to a session its gap, since there it may have begun; to
+    a join its reach."""
     return micros(window.gap) if isinstance(window, Session) else reach(window)
 
 
@@ -79,10 +91,13 @@ def decide(
     holds: Sequence[Hold],
     kept_from: Micros | None,
 ) -> Decision:
-    """What may go now. `tide`: the largest event time of the commits that nothing holds; `newest`: of all. Where nothing
-    more can go, `before` is what it was (0: nothing has ever gone).
+    """What may go now.
 
-    The clock counts where event times are ahead of it. Else event time does: of input of years ago the newest days are kept.
+    `tide`: the largest event time of the commits that nothing holds; `newest`: of all. Where nothing more can go,
+    `before` is what it was (0: nothing has ever gone).
+
+    The clock counts where event times are ahead of it. Else event time does: of input of years ago the newest days are
+    kept.
     """
     upto = furthest(holds)
     asked = _day(min(now, newest) - micros(keep)) if newest is not None else 0
@@ -93,7 +108,8 @@ def decide(
 
 
 def first_moment(kept_from: Micros, window: Window | None) -> Micros:
-    """The first start of a window whose records are all there, and those of the windows that are computed again with it: of a join its neighbours."""
+    """The first start of a window whose records are all there, and those of the windows that are computed again with
+    it: of a join its neighbours."""
     neighbours = longest(window) + reach(window) if isinstance(window, Joined) else 0
     return kept_from + reach_back(window) + neighbours
 
@@ -103,22 +119,26 @@ def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
     if first is None or start >= first:
         return
     raise Refused(
-        f"output {output}: windows from {said(start)} on were asked for, but the records from before {said(first)} are removed from `events` (keep_events)",
+        f"output {output}: windows from {said(start)} on were asked for, but the records from before {said(first)} "
+        "are removed from `events` (keep_events)",
         data="nothing was written; the windows before that stay as they are, for they can't be computed again",
         hint=f"--from {said(first)} is the first moment that there is",
     )
 
 
 def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dict[str, Any] | None) -> None:
-    """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said that the rest will do."""
+    """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said
+    that the rest will do."""
     begins = start or {}
     accepted = max(begins.get("kept_from", -1), begins.get("first_window", -1))
     if kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from:
         return
     raise Refused(
-        f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} are removed (keep_events)",
+        f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} "
+        "are removed (keep_events)",
         data="nothing was read or written",
-        hint=f"onlyonce lineage new {instance}/{query} --from-kept --yes begins it with what there is, from {said(kept_from)} on; or put its checkpoint "
+        hint=f"onlyonce lineage new {instance}/{query} --from-kept --yes begins it with what there is, from "
+        f"{said(kept_from)} on; or put its checkpoint "
         "back from a backup",
     )
 
@@ -128,7 +148,11 @@ def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Mi
     start: dict[str, Any] = {"version": 0, "kept_from": kept_from}
     if window is None or isinstance(window, Session):
         return start
-    return start | {"first_window": max(first_window or 0, first_start(window, kept_from + (reach(window) if isinstance(window, Chained) else 0)))}
+    return start | {
+        "first_window": max(
+            first_window or 0, first_start(window, kept_from + (reach(window) if isinstance(window, Chained) else 0))
+        )
+    }
 
 
 def given_up(
@@ -142,7 +166,8 @@ def given_up(
     if decision.before <= (kept_from or 0):
         return "nothing is so old yet" + (f", or it is held by {decision.held_by}" if decision.held_by else "")
     return (
-        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: backfills, releases and new outputs "
+        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: "
+        "backfills, releases and new outputs "
         "can't have them any more"
     )
 

@@ -1,10 +1,13 @@
-"""Finds work that waits for a command which has not run: a lost long run, an output that has stopped, files without final names, rows
-of the outbox, messages of Pub/Sub. Pure.
+"""Finds work that waits for a command which has not run: a lost long run, an output that has stopped, files without
+final names, rows of the outbox, messages of Pub/Sub.
 
-None of this work is half done. A finding names the command that should have run, and the doctor may run it. Work that waits only
-for a short time is no finding, since its task or schedule may just be late.
+Pure.
 
-Who calls it: `onlyonce.model.operate.diagnosis`. Errors: none. Not promised: that the command helps; a target may still refuse.
+None of this work is half done. A finding names the command that should have run, and the doctor may run it. Work that
+waits only for a short time is no finding, since its task or schedule may just be late.
+
+Who calls it: `onlyonce.model.operate.diagnosis`. Errors: none. Not promised: that the command helps; a target may still
+refuse.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ DAY = timedelta(days=1).total_seconds()
 def waiting(
     rows: Mapping[str, Sequence[Row]], declared: Collection[str], at_work: Collection[str], grace_seconds: float
 ) -> Iterator[Finding]:
-    """What has waited for too long, of the rows of `onlyonce.commitlog.operate.health.waits`. `at_work`: instances with a driver."""
+    """What has waited for too long, of the rows of `onlyonce.commitlog.operate.health.waits`.
+
+    `at_work`: instances with a driver.
+    """
     for row in rows.get("long_runs", ()):
         if row["instance"] not in at_work and row["quiet_seconds"] >= grace_seconds:
             yield _lost(row, declared)
@@ -49,10 +55,15 @@ def waiting(
 
 def _ahead(row: Row) -> Finding:
     name = row["instance"]
-    what = f"the ingestion time of {name} is {_long(row['ahead_seconds'])} ahead of PostgreSQL's clock: a driver's clock was wrong"
+    what = (
+        f"the ingestion time of {name} is {_long(row['ahead_seconds'])} ahead of PostgreSQL's clock: a driver's "
+        "clock was wrong"
+    )
     data = (
-        "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` accepts later event times. The repair lets "
-        "what is registered count as arrived now: the ids of these batches stay in the catalog until then; ids that were removed stay removed, and a watermark "
+        "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` "
+        "accepts later event times. The repair lets "
+        "what is registered count as arrived now: the ids of these batches stay in the catalog until then; ids "
+        "that were removed stay removed, and a watermark "
         "that an accepted event time has moved does not move back"
     )
     return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
@@ -129,7 +140,8 @@ def _held(row: Row, declared: Collection[str]) -> Finding:
         f"{_long(row['held_seconds'])}"
     )
     data = (
-        "nothing is lost or doubled: they may come again, so no record id seen since then is collected, and the catalog "
+        "nothing is lost or doubled: they may come again, so no record id seen since then is collected, and the "
+        "catalog "
         f"of {row['pipeline']} grows"
     )
     ends = f"{row['lapses_at']:%Y-%m-%dT%H:%M:%SZ}"

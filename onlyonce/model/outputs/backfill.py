@@ -32,8 +32,10 @@ class Span:
 
     @classmethod
     def of(cls, start: datetime, stop: datetime, windows: Iterable[Window | None] = ()) -> Span:
-        """Return the span between two times. A time without a zone is in the zone of the windows. Raise Refused for an empty span, and if
-        the windows have several zones."""
+        """Return the span between two times.
+
+        A time without a zone is in the zone of the windows. Raise Refused for an empty span, and if the windows have
+        several zones."""
         if start.tzinfo is None or stop.tzinfo is None:
             start, stop = (time if time.tzinfo else time.replace(tzinfo=_zone(windows)) for time in (start, stop))
         # Python compares two times of one zone by the wall clock, which shows some times twice and skips others.
@@ -97,8 +99,10 @@ def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
 
 
 def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
-    """The span of a join widened to the windows of all rows that its records may belong to. Where such a neighbour has late records that are not folded
-    in yet, the span goes on to its neighbours too: so all late records of a span have all their rows when it is computed again."""
+    """The span of a join widened to the windows of all rows that its records may belong to.
+
+    Where such a neighbour has late records that are not folded in yet, the span goes on to its neighbours too: so all
+    late records of a span have all their rows when it is computed again."""
     known = [start for start, _ in late]
     inner, wide = span, _neighbours(window, span)
     while more := [start for start in known if wide.holds(start) and not inner.holds(start)]:

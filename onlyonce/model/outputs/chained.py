@@ -1,7 +1,9 @@
-"""The windows of an output that is made from another's closed windows. Pure; times are whole microseconds since 1970, UTC.
+"""The windows of an output that is made from another's closed windows.
 
-A window counts by its last moment, a microsecond before its end. So the minutes of an hour are in that hour, and all of them are closed when
-the hour ends.
+Pure; times are whole microseconds since 1970, UTC.
+
+A window counts by its last moment, a microsecond before its end. So the minutes of an hour are in that hour, and all of
+them are closed when the hour ends.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _ANY = Fixed(timedelta(days=1))
 
 @dataclass(frozen=True)
 class Chained(Fixed):
-    """Fixed windows over the closed windows of another output. To the log a record is in the windows that hold the last moments of its own there.
+    """Fixed windows over the closed windows of another output.
+
+    To the log a record is in the windows that hold the last moments of its own there.
 
     upstream         the windows of that output
     waits_before     its lateness
@@ -40,7 +44,8 @@ class Chained(Fixed):
 
     @property
     def reach(self) -> Micros:
-        """How far before its start records may belong to a window: the windows that it is made of may begin before it."""
+        """How far before its start records may belong to a window: the windows that it is made of may begin before
+        it."""
         before = self.upstream.reach if isinstance(self.upstream, Fixed) else 0
         own = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
         return longest(own) + before
@@ -63,7 +68,8 @@ class Chained(Fixed):
         return ((bounds, self._of(bounds[1])) for bounds in self.upstream.assign(time))
 
     def made_of(self, start: Micros, stop: Micros) -> tuple[Micros, Micros] | None:
-        """The starts [start, stop) of the windows that are made from those before it which start in [start, stop); None where none starts there."""
+        """The starts [start, stop) of the windows that are made from those before it which start in [start, stop); None
+        where none starts there."""
         before = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
         first = first_start(before, start)
         if first >= stop:

@@ -13,10 +13,11 @@ Size = tuple[int, int]
 
 
 def first_files(waiting: Iterable[Size], most_bytes: int, most_commits: int) -> int | None:
-    """The number of files of as many whole commits as fit, of those that wait in their order; None where all of them fit.
+    """The number of files of as many whole commits as fit, of those that wait in their order; None where all of them
+    fit.
 
-    The first commit is always taken, however large: the rows of a batch of receive are in one batch of an output. Commits without
-    files are none of receive's. Reads no further than it must.
+    The first commit is always taken, however large: the rows of a batch of receive are in one batch of an output.
+    Commits without files are none of receive's. Reads no further than it must.
     """
     files = size = commits = 0
     for more, bytes_ in waiting:
@@ -31,7 +32,8 @@ def first_files(waiting: Iterable[Size], most_bytes: int, most_commits: int) -> 
 def records_of_part(waiting: int, record_bytes: float, most_bytes: int, steps: int) -> int | None:
     """How many of the records that wait a part of a first reading has at most; None where it has all of them.
 
-    steps   how many parts there can be, this one included. Where they are too few for parts of `most_bytes`, parts are larger, and alike.
+    steps   how many parts there can be, this one included. Where they are too few for parts of `most_bytes`, parts are
+            larger, and alike.
     """
     if steps <= 1 or waiting * record_bytes <= most_bytes:
         return None

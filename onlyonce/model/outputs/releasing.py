@@ -1,7 +1,8 @@
 """Decides which invalid and remnant rows a release takes in again together, and under which name. Pure.
 
-Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read. The log's
-primary key lets each set be released at most once. So a release that is repeated, even months later, adds nothing.
+Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read.
+The log's primary key lets each set be released at most once. So a release that is repeated, even months later, adds
+nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def chosen(
     return [
         one
         for one in found
-        if one.key not in gone and batch in (None, one.batch_id) and (reason is None or reason.lower() in one.reason.lower())
-    ]  # fmt: skip
+        if one.key not in gone
+        and batch in (None, one.batch_id)
+        and (reason is None or reason.lower() in one.reason.lower())
+    ]
 
 
 def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, example: str | None) -> None:
@@ -76,6 +79,7 @@ def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, ex
     raise Refused(
         f"each of the {lines:,} lines would be invalid again; the first because {example}",
         data="nothing was released",
-        hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose content is wrong "
+        hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose "
+        "content is wrong "
         "must come anew from its source",
     )

@@ -1,6 +1,10 @@
-"""When an output writes a pane of a window that is still open: Beam's `AfterCount` and `AfterProcessingTime`, repeated, accumulating. Pure.
+"""When an output writes a pane of a window that is still open: Beam's `AfterCount` and `AfterProcessingTime`, repeated,
+accumulating.
 
-A pane has all records of its window so far. The records that came since the last one are *held*: counted, and in no pane yet.
+Pure.
+
+A pane has all records of its window so far. The records that came since the last one are *held*: counted, and in no
+pane yet.
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ class AfterRecords:
 
     def __post_init__(self) -> None:
         if not isinstance(self.records, int) or self.records < 1:
-            raise Refused(f"AfterRecords({self.records!r}): not a number of records", hint="AfterRecords(1000); panes='early' writes one with each batch")
+            raise Refused(
+                f"AfterRecords({self.records!r}): not a number of records",
+                hint="AfterRecords(1000); panes='early' writes one with each batch",
+            )
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,10 @@ class AfterTime:
 
     def __post_init__(self) -> None:
         if not isinstance(self.time, timedelta) or self.time <= timedelta(0):
-            raise Refused(f"AfterTime({self.time!r}): not a length of time", hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch")
+            raise Refused(
+                f"AfterTime({self.time!r}): not a length of time",
+                hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch",
+            )
 
 
 Trigger = AfterRecords | AfterTime
@@ -51,7 +61,8 @@ class Held:
 def decided(
     trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
 ) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
-    """The open windows of which a batch writes a pane, and what is held of each window that it changes: None where nothing is.
+    """The open windows of which a batch writes a pane, and what is held of each window that it changes: None where
+    nothing is.
 
     before   what the batches before have left of each window
     met      how many records in time the batch has brought, by window

@@ -1,4 +1,7 @@
-"""An output that fails does not stop the others. Decides which error a run ends with when some outputs have failed. Pure."""
+"""An output that fails does not stop the others.
+
+Decides which error a run ends with when some outputs have failed. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ def ends_with(failures: Mapping[str, BaseException]) -> BaseException:
 
 
 def refusal(wrong: Mapping[str, BaseException]) -> BaseException:
-    """Return the error of a check that no output passes: the only one as it is, or the first, which then names the others."""
+    """Return the error of a check that no output passes: the only one as it is, or the first, which then names the
+    others."""
     return ends_with(wrong) if len(wrong) > 1 else next(iter(wrong.values()))
 
 

@@ -1,7 +1,7 @@
 """A long run: one driver that takes in what comes until it is asked to stop. Pure.
 
-The log has one row for the last long run of each pipeline. The age of its heartbeat is told by the database's clock, so the clocks
-of the machines need not agree.
+The log has one row for the last long run of each pipeline. The age of its heartbeat is told by the database's clock, so
+the clocks of the machines need not agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 
 @dataclass(frozen=True)
 class LongRun:
-    """The last long run of a pipeline as the log has it. `attempt` counts the drivers that took the row; `locked`: its driver holds a lock for as long as it lives."""
+    """The last long run of a pipeline as the log has it.
+
+    `attempt` counts the drivers that took the row; `locked`: its driver holds a lock for as long as it lives.
+    """
 
     instance: str
     attempt: int
@@ -70,13 +73,16 @@ def refuse_with(**asked: bool) -> None:
         raise Refused(
             f"a long run can't be asked for together with {' and '.join(others)}",
             data="nothing was read or written",
-            hint="it closes windows by idle_after only; to declare the input ended: onlyonce stop, then a run with close",
+            hint="it closes windows by idle_after only; to declare the input ended: onlyonce stop, then a run "
+            "with close",
         )
 
 
 def refuse_beside(known: LongRun | None, *, released: bool = False) -> None:
-    """Nothing else may drive a pipeline whose long run is alive. Raises Superseded. `released`: nobody holds the lock of its long run, so a driver that held it is
-    at its end, however young its heartbeat.
+    """Nothing else may drive a pipeline whose long run is alive.
+
+    Raises Superseded. `released`: nobody holds the lock of its long run, so a driver that held it is at its end,
+    however young its heartbeat.
 
     Asked by a driver that starts, long run or drain. Two that start at the same instant are decided by the row's lock;
     whatever slips through, the epoch fences.
@@ -125,12 +131,15 @@ StandBy = Literal["wait", "take", "leave"]
 def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) -> StandBy:
     """What a driver does that stands by. `seen`: the long run as it was when it came.
 
-    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where the one at work was asked to stop since: then nobody is to start it again.
+    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where the one at work was
+    asked to stop since: then nobody is to start it again.
     """
     if seen is None or not seen.alive:
         return "take"
     assert now is not None, "a row that was there stays"
-    asked_before = now.attempt == seen.attempt and seen.stop_asked  # whoever starts one beside a driver that is stopping means it
+    asked_before = (
+        now.attempt == seen.attempt and seen.stop_asked
+    )  # whoever starts one beside a driver that is stopping means it
     if (now.stopped or (released and now.stop_asked)) and not asked_before:
         return "leave"
     return "take" if not now.alive or (released and now.locked) else "wait"

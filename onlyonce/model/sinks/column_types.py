@@ -1,7 +1,11 @@
-"""Compare the types of an output's columns with those of the table that it is written to: one rule for every sink and for `check`. Pure.
+"""Compare the types of an output's columns with those of the table that it is written to: one rule for every sink and
+for `check`.
 
-A function's type says which values may come. A table whose type holds fewer of them, or other ones, is refused before any row. How long a string or
-binary value is, no type of a function says: a column with a length takes the rows, and each row is compared with it (`sinks.held_values`).
+Pure.
+
+A function's type says which values may come. A table whose type holds fewer of them, or other ones, is refused before
+any row. How long a string or binary value is, no type of a function says: a column with a length takes the rows, and
+each row is compared with it (`sinks.held_values`).
 """
 
 from __future__ import annotations
@@ -13,7 +17,14 @@ from dataclasses import dataclass
 from onlyonce.model.errors import Refused
 
 _LENGTH = re.compile(r"(?P<kind>character varying|varchar|varbinary)\((?P<most>\d+)\)")
-_BYTES = {"tinytext": 255, "text": 65_535, "mediumtext": 16_777_215, "tinyblob": 255, "blob": 65_535, "mediumblob": 16_777_215}
+_BYTES = {
+    "tinytext": 255,
+    "text": 65_535,
+    "mediumtext": 16_777_215,
+    "tinyblob": 255,
+    "blob": 65_535,
+    "mediumblob": 16_777_215,
+}
 """MySQL's types whose length is one of bytes."""
 
 
@@ -33,8 +44,16 @@ def length(kind: str, *, mysql: bool) -> Length | None:
     return Length(_BYTES[kind], True, kind) if mysql and kind in _BYTES else None
 
 
-def refuse_other(whose: str, where: object, wanted: Mapping[str, str], there: Mapping[str, str], declared: Mapping[str, str] | None = None) -> None:
-    """Raise Refused for the first column of the rows whose type in a table is another one. A column that the table lacks is no matter here.
+def refuse_other(
+    whose: str,
+    where: object,
+    wanted: Mapping[str, str],
+    there: Mapping[str, str],
+    declared: Mapping[str, str] | None = None,
+) -> None:
+    """Raise Refused for the first column of the rows whose type in a table is another one.
+
+    A column that the table lacks is no matter here.
 
     wanted     the columns of the rows, with the types that the sink has for them
     declared   the same with the types that the function gives, where the sink's are other words
@@ -48,5 +67,6 @@ def refuse_other(whose: str, where: object, wanted: Mapping[str, str], there: Ma
         raise Refused(
             f"{whose}: column {name} is {given}{'' if given == kind else f' ({kind})'}, but in {where} it is {found}",
             data="nothing was written: the table's type does not hold each value that may come",
-            hint="change the column there, let the function give the table's type (a cast) or another name, or write to a new table",
+            hint="change the column there, let the function give the table's type (a cast) or another name, or "
+            "write to a new table",
         )

@@ -1,7 +1,8 @@
 """Judges a target's answer to a row that was sent from the outbox, and decides the row's next state. Pure.
 
-There are five kinds of answer. What matters for the data is whether the target may have the row. *delivered*: it has it. *not now*
-and *no*: it does not have it. *unknown*: nobody can tell, so the row is sent again under the same key, and that is counted.
+There are five kinds of answer. What matters for the data is whether the target may have the row. *delivered*: it has
+it. *not now* and *no*: it does not have it. *unknown*: nobody can tell, so the row is sent again under the same key,
+and that is counted.
 
 A request may have several rows. Its answer is that of each, but for *no*: which of them it means nobody knows.
 """
@@ -20,7 +21,8 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 """What a target of whole units promises, and the conformance suite tests."""
 Verdict = Literal["delivered", "not now", "unknown", "no", "invalid"]
 NOT_NOW = {408, 409, 425, 429}
-"""The endpoint took nothing, and says that a later attempt may pass. 409: an earlier attempt of this key is still at work."""
+"""The endpoint took nothing, and says that a later attempt may pass. 409: an earlier attempt of this key is still at
+work."""
 NOT_HERE = {401, 403, 404, 405, 407}
 """The endpoint says no to whoever asks, whatever the row: a wrong address or a wrong password kills no row."""
 LONGEST_ASKED_SECONDS = 3600.0
@@ -58,8 +60,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for a row. `pause`: the seconds that the target asks to wait. `held`: it is no matter of this row, so
-    the attempt does not count; 'away' or 'wrong' says who must act, 'apart' that it is sent again with fewer others."""
+    """What came back for a row.
+
+    `pause`: the seconds that the target asks to wait. `held`: it is no matter of this row, so the attempt does not
+    count; 'away' or 'wrong' says who must act, 'apart' that it is sent again with fewer others."""
 
     verdict: Verdict
     text: str

@@ -1,7 +1,10 @@
-"""The names of tables and folders that are derived from the declared one: of a bounded run, of what was deleted, of sums by window. Pure.
+"""The names of tables and folders that are derived from the declared one: of a bounded run, of what was deleted, of
+sums by window.
 
-A name that its database would cut has a hash of the whole name at its end, so that no two names become one. A derived table is known by its
-note as the platform's: a team's own table of that name is never written to, and never dropped.
+Pure.
+
+A name that its database would cut has a hash of the whole name at its end, so that no two names become one. A derived
+table is known by its note as the platform's: a team's own table of that name is never written to, and never dropped.
 """
 
 from __future__ import annotations

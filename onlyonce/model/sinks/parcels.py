@@ -1,10 +1,11 @@
 """Puts the rows that wait into requests, and what was refused in company back into smaller ones. Pure.
 
-A row waits in the queue of its key, behind the rows that come before it; one without a key has a queue of its own. Each time requests are made, all that is taken
-from a queue goes into one of them, in its order. So rows of a key are never in two requests at once, however many rows share one.
+A row waits in the queue of its key, behind the rows that come before it; one without a key has a queue of its own. Each
+time requests are made, all that is taken from a queue goes into one of them, in its order. So rows of a key are never
+in two requests at once, however many rows share one.
 
-One bad row must not take others with it. With each refusal of a request, and with each answer that was lost, its rows share one with
-half as many; so a bad row is alone in the end, and the others are delivered meanwhile.
+One bad row must not take others with it. With each refusal of a request, and with each answer that was lost, its rows
+share one with half as many; so a bad row is alone in the end, and the others are delivered meanwhile.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class Waiting:
         return bool(self._queues)
 
     def add(self, found: Iterable[tuple[Row, bool]]) -> None:
-        """Rows in their order, each with whether it may be sent now. Where rows are in order, those behind one that may not wait too."""
+        """Rows in their order, each with whether it may be sent now.
+
+        Where rows are in order, those behind one that may not wait too.
+        """
         closed: set[str | int] = set()
         for row, may in found:
             if not may:
@@ -72,7 +76,10 @@ class Waiting:
                 self._queues.setdefault(row.queue, deque()).append(row)
 
     def take(self, requests: int) -> list[list[Row]]:
-        """The rows of the next requests, so many at most; they wait no more. Rows share one with those that may have as much company."""
+        """The rows of the next requests, so many at most; they wait no more.
+
+        Rows share one with those that may have as much company.
+        """
         made: list[_Request] = []
         filling: dict[int, _Request] = {}
         for key in list(self._queues):
@@ -89,8 +96,8 @@ class Waiting:
         return [request.rows for request in made]
 
     def answered(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
-        """What the answers to the rows of one request mean for those that wait: who was refused with others stands in front
-        again, and behind one that is sent again later nobody goes on, where rows are in order."""
+        """What the answers to the rows of one request mean for those that wait: who was refused with others stands in
+        front again, and behind one that is sent again later nobody goes on, where rows are in order."""
         for row, answer in reversed(list(zip(rows, answers, strict=True))):
             if answer.held == "apart":
                 self.refused[row.row_no] += 1

@@ -1,7 +1,7 @@
 """Files of a sharded sink: their final and temporary names, and which temporary files may be removed. Pure.
 
-A final name has the window, the pane and the shard. A temporary name has the unit, the epoch and the attempt, so the name alone
-tells whether some attempt may still need the file.
+A final name has the window, the pane and the shard. A temporary name has the unit, the epoch and the attempt, so the
+name alone tells whether some attempt may still need the file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Winner:
 
 @dataclass(frozen=True)
 class Temporary:
-    """What a temporary name says: the unit, the epoch of its driver, the task's random attempt, and which file of it."""
+    """What a temporary name says: the unit, the epoch of its driver, the task's random attempt, and which file of
+    it."""
 
     lineage_no: int
     batch_id: int
@@ -157,12 +158,14 @@ def check_naming(naming: str, prefix: str | None, extension: str | None) -> None
     if not _LITERAL.fullmatch(example) or not all(_plain(part) for part in example.split("/")):
         raise Refused(
             f"FileSink: names like {example!r}",
-            hint="letters, digits and . _ = + - , folders by '/'; no part may begin with '.' or '_', which readers skip",
+            hint="letters, digits and . _ = + - , folders by '/'; no part may begin with '.' or '_', which "
+            "readers skip",
         )
 
 
 def check_length(naming: str, output: str, prefix: str, extension: str) -> None:
-    """Raise Refused if a file of an output can have a name that is longer than file systems take: its rows would be committed, and never get it."""
+    """Raise Refused if a file of an output can have a name that is longer than file systems take: its rows would be
+    committed, and never get it."""
     end = datetime(9999, 12, 31, 23, 59, 59, 999_999)
     final = name(naming, prefix, extension, Shard(end, end, MOST, MOST)).replace(PANE, str(MOST_PANES))
     temporary = Temporary(MOST_PANES, MOST_PANES, output, MOST, MOST_PANES, "0" * 32).file(MOST, extension)

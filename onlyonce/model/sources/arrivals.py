@@ -1,7 +1,8 @@
 """When registered input arrived: as its registry has it, or as it was corrected after a driver's clock was ahead. Pure.
 
-Arrival times never move back by themselves: they decide which ids are removed and which input is silent. A correction is made by a person's command
-(`onlyonce doctor --fix --yes`), and is a fact of the log. Registries are append-only and stay as they are.
+Arrival times never move back by themselves: they decide which ids are removed and which input is silent. A correction
+is made by a person's command (`onlyonce doctor --fix --yes`), and is a fact of the log. Registries are append-only and
+stay as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Corrections:
         return min(seen, self.arrival)
 
     def following(self, now: datetime, registry: str, batch_no: int | None, seen: datetime | None) -> datetime:
-        """Return when input that is registered now arrives, given the last batch of its registry: never before that one."""
+        """Return when input that is registered now arrives, given the last batch of its registry: never before that
+        one."""
         return now if batch_no is None or seen is None else max(now, self.of(registry, batch_no, seen))
 
 

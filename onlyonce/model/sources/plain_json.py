@@ -1,8 +1,10 @@
-"""Recognises plain lines by regular expressions. A plain line is a flat JSON object of declared keys, with nothing unusual in it.
+"""Recognises plain lines by regular expressions.
 
-`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/model/values`). It exists if all declared types have an exact
-form. RE2, which runs it, takes time in proportion to the line with any expression.
-`layout` is what lines have alike that one program has written: with it a block of them is read without an expression for each.
+A plain line is a flat JSON object of declared keys, with nothing unusual in it.
+
+`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/model/values`). It exists if all declared
+types have an exact form. RE2, which runs it, takes time in proportion to the line with any expression. `layout` is what
+lines have alike that one program has written: with it a block of them is read without an expression for each.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ EXACT = {
     "timestamp": f'"{_DATE}[T ]{_CLOCK}{_ZONE}"',
     "seconds": "-?(?:0|[1-9][0-9]{0,10})",
 }
-"""By type the values that all parsers read alike: in range whatever the digits, in one notation. `seconds` since 1970 is the
-other form of a timestamp."""
+"""By type the values that all parsers read alike: in range whatever the digits, in one notation. `seconds` since 1970
+is the other form of a timestamp."""
 
 
 def exact(kinds: Mapping[str, str]) -> str:
     """The expression (RE2's, which takes time in proportion to the line) that finds a line which is right as it stands.
 
-    `kinds` is the type of each column; all of them are in EXACT. A line that it finds is one JSON object whose keys are columns and whose values are
-    of their types, or null. What it can't see: a key that is there twice, and a day that its month has not.
+    `kinds` is the type of each column; all of them are in EXACT. A line that it finds is one JSON object whose keys are
+    columns and whose values are of their types, or null. What it can't see: a key that is there twice, and a day that
+    its month has not.
     """
     pair = "|".join(f'"{re.escape(name)}" *: *(?:{EXACT[kind]}|null)' for name, kind in kinds.items())
     return rf"\A\{{ *(?:{pair})(?: *, *(?:{pair}))* *\}}\z"
@@ -50,10 +53,11 @@ UTF8 = (
 
 @dataclass(frozen=True)
 class Layout:
-    """The text of a line around its values: `fixed` before each and behind the last, `values` their columns and kinds (as in EXACT).
+    """The text of a line around its values: `fixed` before each and behind the last, `values` their columns and kinds
+    (as in EXACT).
 
-    A line that has all of `fixed`, in this order, from its begin to its end and with no quotation mark elsewhere is found by `exact` if each value between is
-    of its kind (`inner`) and no text has a backslash or a control sign.
+    A line that has all of `fixed`, in this order, from its begin to its end and with no quotation mark elsewhere is
+    found by `exact` if each value between is of its kind (`inner`) and no text has a backslash or a control sign.
     """
 
     fixed: tuple[bytes, ...]
@@ -66,7 +70,10 @@ SECONDS = {"timestamp": "seconds"}
 
 
 def layout(line: str, kinds: Mapping[str, str]) -> Layout | None:
-    """That of a line which is one flat object of different columns. None if it is not, or has no value. A null is fixed: its column has no value."""
+    """That of a line which is one flat object of different columns.
+
+    None if it is not, or has no value. A null is fixed: its column has no value.
+    """
     fixed, values, names = list[bytes](), list[tuple[str, str]](), set[str]()
     begin, at = 0, 1
     while pair := _PAIR.match(line, at):

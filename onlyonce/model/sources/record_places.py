@@ -1,4 +1,8 @@
-"""Name the place at which a record was read, in the words of its source: a file and a byte, a data file and a row, a topic, partition and offset. Pure."""
+"""Name the place at which a record was read, in the words of its source: a file and a byte, a data file and a row, a
+topic, partition and offset.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ FORMS = {
     "offset": "topic {start}, partition {last}, offset {at}",
     "record": "part {name}, record {at}",
 }
-"""By what a position counts. A compressed file counts the bytes of its content; a file of a Delta table is named with its version."""
-WHOLE = {"version": "version {first}, {rest}", "offset": "topic {start}, partition {last}, from offset {behind}", "record": "part {name}"}
+"""By what a position counts. A compressed file counts the bytes of its content; a file of a Delta table is named with
+its version."""
+WHOLE = {
+    "version": "version {first}, {rest}",
+    "offset": "topic {start}, partition {last}, from offset {behind}",
+    "record": "part {name}",
+}
 """The form for a position below zero: a whole file, or a lost range of a topic, which is told by its first offset."""
 
 
@@ -30,7 +39,9 @@ class RecordPlace(NamedTuple):
         first, _, rest = self.name.partition("/")
         start, _, last = self.name.rpartition("/")
         form = FORMS[self.counts] if self.position >= 0 else WHOLE.get(self.counts, "{name}")
-        return form.format(name=self.name, at=self.position, behind=-1 - self.position, first=first, rest=rest, start=start, last=last)
+        return form.format(
+            name=self.name, at=self.position, behind=-1 - self.position, first=first, rest=rest, start=start, last=last
+        )
 
 
 @dataclass(frozen=True)
@@ -49,4 +60,6 @@ class RecordPlaces:
     def of(self, file: int, position: int) -> RecordPlace | None:
         """Return the place of a record; None if its file is not one of the batch."""
         name = self.names.get(file)
-        return None if name is None else RecordPlace(name, position, "content" if file in self.compressed else self.counts)
+        return (
+            None if name is None else RecordPlace(name, position, "content" if file in self.compressed else self.counts)
+        )

@@ -1,8 +1,9 @@
 """How far each of several sources has come in event time, and how far the pipeline that reads them has. Pure.
 
-A pipeline's tide is the least of its sources' that are not idle. So records of one source are not late because another one is ahead. A source is idle once
-nothing has come from it for its `idle_after`: that is decided between two batches and noted in the log (`receive.idling`), so that a replay sees the same. It is
-awake again with its next batch. A pipeline's tide never moves back, so old records of a source that wakes are late as any late record is.
+A pipeline's tide is the least of its sources' that are not idle. So records of one source are not late because another
+one is ahead. A source is idle once nothing has come from it for its `idle_after`: that is decided between two batches
+and noted in the log (`receive.idling`), so that a replay sees the same. It is awake again with its next batch. A
+pipeline's tide never moves back, so old records of a source that wakes are late as any late record is.
 
 Who calls it: `commitlog.turns`, `receive`. No errors.
 """
@@ -48,7 +49,10 @@ class Tides:
         return {name: asdict(one) for name, one in self.of.items()}
 
     def declared(self, sources: Iterable[str], now: Micros) -> Tides:
-        """Of the sources that are declared now. One that is new is waited for from now on; one that was retired holds nothing back any more."""
+        """Of the sources that are declared now.
+
+        One that is new is waited for from now on; one that was retired holds nothing back any more.
+        """
         return Tides({name: self.of.get(name, Reached(None, now)) for name in sources})
 
     def after_batch(self, source: str, largest: Micros | None, seen: Micros) -> Tides:
@@ -67,7 +71,10 @@ class Tides:
         return Tides({name: replace(one, idle=is_idle(name, one)) for name, one in self.of.items()})
 
     def least(self) -> Micros | None:
-        """The least tide of the sources that are not idle: None while one of them has none. If all are idle nothing holds back the furthest."""
+        """The least tide of the sources that are not idle: None while one of them has none.
+
+        If all are idle nothing holds back the furthest.
+        """
         awake = [one.tide for one in self.of.values() if not one.idle]
         known = [tide for tide in awake if tide is not None]
         return self.furthest() if not awake else min(known) if len(known) == len(awake) else None

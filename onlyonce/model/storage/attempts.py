@@ -1,7 +1,9 @@
-"""The folders in which attempts write data files of the platform's own tables. The folder's name tells whose it is. Pure.
+"""The folders in which attempts write data files of the platform's own tables.
 
-A data file counts when a commit names it. Once the transaction of an attempt is in the table, no further commit will name a
-file of it: whoever tries again finds the transaction and adds nothing.
+The folder's name tells whose it is. Pure.
+
+A data file counts when a commit names it. Once the transaction of an attempt is in the table, no further commit will
+name a file of it: whoever tries again finds the transaction and adds nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: the life of receive, what is committed (`events`, `close`, `files`), and the transaction's number."""
+    """One attempt at a commit: the life of receive, what is committed (`events`, `close`, `files`), and the
+    transaction's number."""
 
     life: int
     kind: str

@@ -1,5 +1,7 @@
-"""Checks of folders that people name. A folder is never a URL, but that of `Files`. The path of an inbox is absolute, so it is the same for whoever runs
-the pipeline. Pure."""
+"""Checks of folders that people name.
+
+A folder is never a URL, but that of `Files`. The path of an inbox is absolute, so it is the same for whoever runs the
+pipeline. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def check_folder(whose: str, named: str | None) -> None:
             f"{whose} is {named!r}, a URL: it would become a local folder of that name",
             data="nothing was read or written",
             hint="name a folder that is mounted wherever the pipeline runs, without file://. Of all places only "
-            "Files(inbox='s3://bucket/prefix'), Delta(path='s3://bucket/table'), FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
+            "Files(inbox='s3://bucket/prefix'), Delta(path='s3://bucket/table'), "
+            "FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
         )
     if long := [part for part in (named or "").split("/") if FOLDER.size(part) > FOLDER.most]:
         raise Refused(

@@ -1,7 +1,8 @@
 """A location of data: a path of a file system, or a URL of an object store. Pure.
 
-A `Url` is joined, named and compared as a path is, so most code does not ask which of the two it has. What is there, only a store says
-(`onlyonce.storage.stores`). Errors: Refused for a URL that is not one of the kinds below, or that carries a secret.
+A `Url` is joined, named and compared as a path is, so most code does not ask which of the two it has. What is there,
+only a store says (`onlyonce.storage.stores`). Errors: Refused for a URL that is not one of the kinds below, or that
+carries a secret.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _WHOLE = re.compile(r"([a-z0-9]+)://([^/?#]+)(?:/([^?#]*))?")
 
 @dataclass(frozen=True, order=True)
 class Url:
-    """An object, or all objects below it. `root` is scheme and bucket (of abfss container and account); `key` has no slash at its ends."""
+    """An object, or all objects below it.
+
+    `root` is scheme and bucket (of abfss container and account); `key` has no slash at its ends.
+    """
 
     root: str
     key: str = ""
@@ -73,7 +77,8 @@ def on_disk(at: Location) -> Path:
     raise Refused(
         f"the data is at {at.root}, and this works with data on a file system only so far",
         data="nothing was read or written",
-        hint="docs/how-to/object-store.md has what works with data in a store; Spark, delta-rs and DuckDB read the tables there",
+        hint="docs/how-to/object-store.md has what works with data in a store; Spark, delta-rs and DuckDB read "
+        "the tables there",
     )
 
 
@@ -97,21 +102,35 @@ def is_url(text: str) -> bool:
 
 
 def location(text: str, whose: str = "a location") -> Location:
-    """A path or a URL as somebody wrote it. Raises Refused for a URL of another kind, and for one with a query, a fragment or a login."""
+    """A path or a URL as somebody wrote it.
+
+    Raises Refused for a URL of another kind, and for one with a query, a fragment or a login.
+    """
     kind = _URL.match(text)
     if kind is None:
         return Path(text).expanduser()
     parts = _WHOLE.fullmatch(text)
     scheme = SCHEMES.get(kind[1])
-    if parts is None or scheme is None or ("@" in parts[2] and scheme != "abfss") or (parts[2].partition("@")[0].count(":")):
+    if (
+        parts is None
+        or scheme is None
+        or ("@" in parts[2] and scheme != "abfss")
+        or (parts[2].partition("@")[0].count(":"))
+    ):
         raise Refused(
-            f"{whose} is {_without_login(text)!r}: not s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs.core.windows.net/prefix",
+            f"{whose} is {_without_login(text)!r}: not s3://bucket/prefix, gs://bucket/prefix or "
+            "abfss://container@account.dfs.core.windows.net/prefix",
             data="nothing was read or written",
-            hint="a key, an endpoint or a region goes into the standard variables of the store (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …), not into the URL",
+            hint="a key, an endpoint or a region goes into the standard variables of the store "
+            "(AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …), not into the URL",
         )
     names = [name for name in (parts[3] or "").split("/") if name]
     if {".", ".."} & {*names}:
-        raise Refused(f"{whose} is {text!r}: '.' and '..' are names like others in a store", data="nothing was read or written", hint="write the whole key")
+        raise Refused(
+            f"{whose} is {text!r}: '.' and '..' are names like others in a store",
+            data="nothing was read or written",
+            hint="write the whole key",
+        )
     return Url(f"{scheme}://{parts[2]}", "/".join(names))
 
 

@@ -1,6 +1,10 @@
-"""What a version of a Delta table, given by the actions of its entry in the log, has for a reader: data files, or a reason why it can't be read. Pure.
+"""What a version of a Delta table, given by the actions of its entry in the log, has for a reader: data files, or a
+reason why it can't be read.
 
-The format is https://github.com/delta-io/delta/blob/master/PROTOCOL.md. `dataChange` false: the rows were there before, in other files.
+Pure.
+
+The format is https://github.com/delta-io/delta/blob/master/PROTOCOL.md. `dataChange` false: the rows were there before,
+in other files.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ Actions = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file that a version names, with the values of its partition columns as the log has them. `change`: what has become of its rows."""
+    """A data file that a version names, with the values of its partition columns as the log has them.
+
+    `change`: what has become of its rows.
+    """
 
     version: int
     path: str
@@ -33,7 +40,10 @@ class DataFile:
 
     @property
     def identity(self) -> str:
-        """What stands for it in the places of its rows. A file may come back in a later version (RESTORE), and its rows are then other records."""
+        """What stands for it in the places of its rows.
+
+        A file may come back in a later version (RESTORE), and its rows are then other records.
+        """
         return f"{self.version}/{'-/' if self.change == DELETE else ''}{self.path}"
 
 
@@ -55,18 +65,26 @@ def appended(table: str, version: int, actions: Actions, *, ignore_deletes: bool
     if removes and (adds or not ignore_deletes):
         what = "rewrites" if adds else "deletes"
         raise Refused(
-            f"{table}: version {version} {what} rows ({len(removes)} file(s) removed, {len(adds)} added), and DeltaSource reads what is appended",
+            f"{table}: version {version} {what} rows ({len(removes)} file(s) removed, {len(adds)} added), and "
+            "DeltaSource reads what is appended",
             data=f"versions before {version} are read; nothing of {version} or later is",
-            hint="a pipeline of another name with DeltaSource(changes=True) has deletes and updates as records, if the table has a change data feed; "
-            + ("ignore_deletes does not help, as new and old rows lie in one file" if adds else "ignore_deletes=True passes over versions that only delete"),
+            hint="a pipeline of another name with DeltaSource(changes=True) has deletes and updates as records, "
+            "if the table has a change data feed; "
+            + (
+                "ignore_deletes does not help, as new and old rows lie in one file"
+                if adds
+                else "ignore_deletes=True passes over versions that only delete"
+            ),
         )
     _refuse_vectors(table, version, adds)
     return [_file(version, add) for add in adds]
 
 
 def changed(table: str, version: int, actions: Actions, has_feed: Callable[[], bool]) -> list[DataFile]:
-    """The files with the changes of a version. `has_feed` looks whether the table has a change data feed as of it. Raises Refused where
-    nobody wrote down what changed."""
+    """The files with the changes of a version.
+
+    `has_feed` looks whether the table has a change data feed as of it. Raises Refused where nobody wrote down what
+    changed."""
     cdc = [action["cdc"] for action in actions if "cdc" in action]
     if cdc:
         _refuse_vectors(table, version, cdc)
@@ -74,17 +92,19 @@ def changed(table: str, version: int, actions: Actions, has_feed: Callable[[], b
     adds, removes = _changing(actions, "add"), _changing(actions, "remove")
     if removes and not has_feed():
         raise Refused(
-            f"{table}: version {version} deletes or rewrites rows, and the table has no change data feed that says which",
+            f"{table}: version {version} deletes or rewrites rows, and the table has no change data feed that says "
+            "which",
             data=f"versions before {version} are read; nothing of {version} or later is",
-            hint=f"ALTER TABLE … SET TBLPROPERTIES ({FEED} = true) is for later versions; read on with a pipeline of another name and start={version + 1}",
+            hint=f"ALTER TABLE … SET TBLPROPERTIES ({FEED} = true) is for later versions; read on with a pipeline "
+            f"of another name and start={version + 1}",
         )
     _refuse_vectors(table, version, [*adds, *removes])
     return [*(_file(version, one, DELETE) for one in removes), *(_file(version, one) for one in adds)]
 
 
 def beside(file: DataFile, types: Mapping[str, str], committed: int | None) -> list[tuple[str, str | None, str]]:
-    """The (column, value as text, type) that all rows of a file share; `types` are those of the partition columns, `committed` the
-    commit's time in ms if changes are read."""
+    """The (column, value as text, type) that all rows of a file share; `types` are those of the partition columns,
+    `committed` the commit's time in ms if changes are read."""
     shared = [(name, value, types[name]) for name, value in file.partition]
     if committed is None:
         return shared
@@ -105,7 +125,9 @@ def _file(version: int, action: Mapping[str, Any], change: str = INSERT) -> Data
 def _refuse_vectors(table: str, version: int, files: Iterable[Mapping[str, Any]]) -> None:
     if any(file.get("deletionVector") for file in files):
         raise Refused(
-            f"{table}: version {version} has files with deletion vectors, which say which of their rows are no more, and those are not read here",
+            f"{table}: version {version} has files with deletion vectors, which say which of their rows are no "
+            "more, and those are not read here",
             data=f"versions before {version} are read; nothing of {version} or later is",
-            hint=f"ALTER TABLE … SET TBLPROPERTIES (delta.enableDeletionVectors = false) before the next change; then a pipeline of another name, start={version + 1}",
+            hint="ALTER TABLE … SET TBLPROPERTIES (delta.enableDeletionVectors = false) before the next change; "
+            f"then a pipeline of another name, start={version + 1}",
         )

@@ -66,8 +66,8 @@ Convert = Callable[[Any, More], Any]
 
 
 def string(value: Any, more: More) -> str:
-    """A string without its escapes; a number character for character; true, false; an object or array as JSON without white space, in whose strings
-    only those characters are escaped for which JSON demands it."""
+    """A string without its escapes; a number character for character; true, false; an object or array as JSON without
+    white space, in whose strings only those characters are escaped for which JSON demands it."""
     return text(value)
 
 
@@ -95,8 +95,10 @@ def whole(kind: str) -> Convert:
 
 
 def floating(kind: str) -> Convert:
-    """The nearest value of a number. A number without point and exponent must be exact: up to 2^24 for float, 2^53 for double.
-    NaN, infinity, a number that is too large, and a JSON string are none."""
+    """The nearest value of a number.
+
+    A number without point and exponent must be exact: up to 2^24 for float, 2^53 for double. NaN, infinity, a number
+    that is too large, and a JSON string are none."""
     bound, nearest = EXACT_INTEGERS[kind], float if kind == "double" else _nearest_single
 
     def convert(value: Any, more: More) -> float:
@@ -116,7 +118,9 @@ def floating(kind: str) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """A number, also within a JSON string, that has no more digits before and behind the point than the type; zeros at its end do not count.
+    """A number, also within a JSON string, that has no more digits before and behind the point than the type; zeros at
+    its end do not count.
+
     Nothing is rounded."""
     unit = Decimal(1).scaleb(-scale)
 
@@ -127,7 +131,9 @@ def decimal(precision: int, scale: int) -> Convert:
         if exact and exact.adjusted() >= precision - scale:
             raise Unfit("it has too many digits before the point")
         try:
-            return Context(prec=len(value) + precision + 2, traps=[InvalidOperation, Inexact]).quantize(exact if exact else Decimal(0), unit)
+            return Context(prec=len(value) + precision + 2, traps=[InvalidOperation, Inexact]).quantize(
+                exact if exact else Decimal(0), unit
+            )
         except (Inexact, InvalidOperation):
             raise Unfit("it has too many digits behind the point") from None
 
@@ -146,9 +152,11 @@ def day(value: Any, more: More) -> date:
 
 
 def instant(value: Any, more: More) -> datetime:
-    """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction of a second; behind a time of
-    day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC. Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past.
-    The years are 1 to 9999. A time of day without a date, digits in a string, and the name of a zone are none."""
+    """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction
+    of a second; behind a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
+
+    Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past. The years are 1 to
+    9999. A time of day without a date, digits in a string, and the name of a zone are none."""
     if isinstance(value, Number):
         return _of_seconds(value)
     return _in_utc(*_clock(value))
@@ -196,7 +204,10 @@ def mapping(element: Convert) -> Convert:
 
 
 def structure(fields: Mapping[str, Convert]) -> Convert:
-    """A JSON object; each field by its type, a missing field is null. Fields that are not declared are counted as unknown."""
+    """A JSON object; each field by its type, a missing field is null.
+
+    Fields that are not declared are counted as unknown.
+    """
 
     def convert(value: Any, more: More) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -209,14 +220,18 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
 
 
 def formatted(kind: str, form: str) -> Convert:
-    """What `formats` of the declaration names for a column, and what the type takes anyway. `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a
-    number, also within a JSON string, is that count since 1970. A pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written,
-    is a time by it, and a number is nothing else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another directive follow
-    or stand before; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
+    """What `formats` of the declaration names for a column, and what the type takes anyway.
+
+    `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, also within a JSON string, is that count since 1970. A
+    pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time by it, and a number is nothing
+    else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another
+    directive follow or stand before; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
     own = SCALARS[kind]
     if form in time_formats.EPOCHS:
         places = time_formats.EPOCHS[form]
-        return lambda value, more: _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, more)
+        return lambda value, more: (
+            _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, more)
+        )
     by_pattern = time_formats.reader(form)
 
     def convert(value: Any, more: More) -> Any:
@@ -244,7 +259,10 @@ DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def of_type(kind: Any) -> Convert:
-    """Return the conversion to a type, as `DataType.jsonValue` of Spark writes it. Raise Refused for a type that no line can hold."""
+    """Return the conversion to a type, as `DataType.jsonValue` of Spark writes it.
+
+    Raise Refused for a type that no line can hold.
+    """
     if isinstance(kind, str):
         if found := DECIMAL.fullmatch(kind):
             return decimal(int(found[1]), int(found[2]))
@@ -269,17 +287,24 @@ def of_cell(kind: Any) -> Convert:
 
 
 def with_forms(name: str, kind: Any, forms: Mapping[str, str]) -> Any:
-    """Return a column's type with the forms that the declaration names for it: by its own name, or for fields within by their path, as `order.paid`."""
+    """Return a column's type with the forms that the declaration names for it: by its own name, or for fields within by
+    their path, as `order.paid`."""
     if isinstance(kind, str):
         return {"type": FORMATTED, "of": kind, "form": forms[name]} if name in forms else kind
     if kind["type"] == "struct":
-        return {**kind, "fields": [{**one, "type": with_forms(f"{name}.{one['name']}", one["type"], forms)} for one in kind["fields"]]}
+        return {
+            **kind,
+            "fields": [
+                {**one, "type": with_forms(f"{name}.{one['name']}", one["type"], forms)} for one in kind["fields"]
+            ],
+        }
     within = "elementType" if kind["type"] == "array" else "valueType"
     return {**kind, within: with_forms(name, kind[within], forms)}
 
 
 def text(value: Any) -> str:
-    """Return a source value as a string: JSON without white space around its parts, with numbers as they are written."""
+    """Return a source value as a string: JSON without white space around its parts, with numbers as they are
+    written."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):
@@ -313,7 +338,13 @@ def _clock(value: Any) -> tuple[datetime, timedelta | None]:
     year, month, day_of, hour, minute, second, fraction, utc, sign, hours, minutes = found.groups(default="")
     try:
         clock = datetime(  # the zone is taken off by the caller
-            int(year), int(month), int(day_of), int(hour or 0), int(minute or 0), int(second or 0), int(f"{fraction[:6]:0<6}")
+            int(year),
+            int(month),
+            int(day_of),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int(f"{fraction[:6]:0<6}"),
         )
     except ValueError:
         raise Unfit("there is no such time") from None
@@ -374,11 +405,18 @@ def _refuse(kind: Any) -> NoReturn:
     raise Refused(
         f"a column of type {named} can't be read from lines of JSON or CSV",
         data="nothing was read or written",
-        hint="declare it as string, or take it apart in your function; CSV has no arrays, maps or structs, and the keys of a map are strings",
+        hint="declare it as string, or take it apart in your function; CSV has no arrays, maps or structs, and "
+        "the keys of a map are strings",
     )
 
 
 SCALARS: dict[str, Convert] = {
-    "string": string, "boolean": boolean, **{kind: whole(kind) for kind in BITS}, **{kind: floating(kind) for kind in EXACT_INTEGERS},
-    "date": day, "timestamp": instant, "timestamp_ntz": wall_clock, "binary": octets,
-}  # fmt: skip
+    "string": string,
+    "boolean": boolean,
+    **{kind: whole(kind) for kind in BITS},
+    **{kind: floating(kind) for kind in EXACT_INTEGERS},
+    "date": day,
+    "timestamp": instant,
+    "timestamp_ntz": wall_clock,
+    "binary": octets,
+}

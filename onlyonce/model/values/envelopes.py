@@ -1,13 +1,16 @@
-"""Takes Debezium's envelope apart: the row as a line of JSON, what happened, its position in the database's log, and when.
+"""Takes Debezium's envelope apart: the row as a line of JSON, what happened, its position in the database's log, and
+when.
 
-The row's numbers stay as they are written. The conversion table then reads the row like any other line. An envelope in Avro arrives as JSON.
+The row's numbers stay as they are written. The conversion table then reads the row like any other line. An envelope in
+Avro arrives as JSON.
 
-| database       | position                                                             | why a row's changes are in this order          |
-|----------------|----------------------------------------------------------------------|------------------------------------------------|
-| PostgreSQL     | source.lsn, of the change itself, in 20 digits                       | a row is locked until its transaction ends      |
-| MySQL, MariaDB | number of source.file (10), source.pos (20), source.row (10 digits)  | the binlog has transactions one after the other |
+| database | position | why a row's changes are in this order |
+|---|---|---|
+| PostgreSQL | source.lsn, of the change itself, in 20 digits | a row is locked until its transaction ends |
+| MySQL, MariaDB | number of source.file (10), source.pos (20), source.row (10 digits) | the binlog has transactions one after the other |
 
-A digit follows: 0 for a row of the snapshot, 1 for a change, so the snapshot comes first at one position. All positions of a database have one length.
+A digit follows: 0 for a row of the snapshot, 1 for a change, so the snapshot comes first at one position. All positions
+of a database have one length.
 """
 
 from __future__ import annotations
@@ -32,10 +35,15 @@ NO_ROW = {
     "m": "a message in the log of the database, and no change of a row",
 }
 NO_PLACE = "the change has no place in the log of the database: source has no lsn, or no file and pos"
-NO_KEY = "the delete does not say which row: the table needs a primary key, or REPLICA IDENTITY FULL; or declare the message's key"
+NO_KEY = (
+    "the delete does not say which row: the table needs a primary key, or REPLICA IDENTITY FULL; or declare "
+    "the message's key"
+)
 UNAVAILABLE = (
-    "column %s has Debezium's placeholder for a value that did not change and that PostgreSQL stores out of line (TOAST): "
-    "the value is not in the message. Run ALTER TABLE … REPLICA IDENTITY FULL on the table, then take its snapshot again"
+    "column %s has Debezium's placeholder for a value that did not change and that PostgreSQL stores out of line "
+    "(TOAST): "
+    "the value is not in the message. Run ALTER TABLE … REPLICA IDENTITY FULL on the table, then take its "
+    "snapshot again"
 )
 FILE = re.compile(r"\.([0-9]{1,10})\Z")
 POSITION = conversions.whole("bigint")
@@ -52,7 +60,10 @@ class Change(NamedTuple):
 
 
 def reader(columns: Collection[str], placeholder: str, *, keyed: bool) -> Callable[[str], Change]:
-    """Return what takes an envelope apart. `columns`: the declared ones that come from the row. `keyed`: the message's key says which row a delete removed."""
+    """Return what takes an envelope apart.
+
+    `columns`: the declared ones that come from the row. `keyed`: the message's key says which row a delete removed.
+    """
     names = frozenset(columns)
 
     def read(line: str) -> Change:
@@ -75,7 +86,11 @@ def _envelope(line: str) -> dict[str, Any]:
         raise Invalid(f"{NO_ENVELOPE} ({wrong})") from None
     # A message with the schema in it has the envelope as its payload.
     envelope = found.get("payload", found)
-    if not isinstance(envelope, dict) or not _is_text(envelope.get("op")) or not isinstance(envelope.get("source"), dict):
+    if (
+        not isinstance(envelope, dict)
+        or not _is_text(envelope.get("op"))
+        or not isinstance(envelope.get("source"), dict)
+    ):
         raise Invalid(NO_ENVELOPE)
     return envelope
 
@@ -87,7 +102,9 @@ def _change(envelope: dict[str, Any], columns: Collection[str], placeholder: str
     if op not in CHANGES:
         raise Invalid(f"the op of the change is not one of c, u, d and r: {shown(op)}")
     if source.get("connector") not in CONNECTORS:
-        raise Invalid(f"the order of changes by this connector is not known: {shown(conversions.text(source.get('connector')))}")
+        raise Invalid(
+            f"the order of changes by this connector is not known: {shown(conversions.text(source.get('connector')))}"
+        )
     position = f"{_position(source)}{int(op != 'r')}"
     row = _row(envelope, columns, placeholder, keyed)
     line_values.check_strings(row)
@@ -108,7 +125,10 @@ def _row(envelope: dict[str, Any], columns: Collection[str], placeholder: str, k
 
 
 def _available(name: str, value: Any, before: Any, columns: Collection[str], placeholder: str) -> Any:
-    """Return the value; in place of the placeholder the value before the change, since it did not change. Raise Invalid if that is missing too."""
+    """Return the value; in place of the placeholder the value before the change, since it did not change.
+
+    Raise Invalid if that is missing too.
+    """
     if name not in columns or not _is_unavailable(value, placeholder):
         return value
     if not isinstance(before, dict) or name not in before or _is_unavailable(before[name], placeholder):
@@ -131,7 +151,11 @@ def _position(source: dict[str, Any]) -> str:
     name = source.get("file")
     file = FILE.search(name) if _is_text(name) else None
     row = source.get("row")
-    return _digits(Number(int(file[1])) if file else None, 10) + _digits(source.get("pos"), 20) + _digits(Number("0") if row is None else row, 10)
+    return (
+        _digits(Number(int(file[1])) if file else None, 10)
+        + _digits(source.get("pos"), 20)
+        + _digits(Number("0") if row is None else row, 10)
+    )
 
 
 def _digits(value: Any, width: int) -> str:
@@ -145,7 +169,8 @@ def _digits(value: Any, width: int) -> str:
 
 
 def _time(envelope: dict[str, Any]) -> datetime | None:
-    """Return when the database made the change; None if the envelope does not say it, or if the time has no year from 1 to 9999."""
+    """Return when the database made the change; None if the envelope does not say it, or if the time has no year from 1
+    to 9999."""
     value = envelope["source"].get("ts_ms")
     try:
         return EPOCH + timedelta(milliseconds=POSITION(envelope.get("ts_ms") if value is None else value, []))

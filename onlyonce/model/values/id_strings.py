@@ -1,6 +1,7 @@
 """The string of a value in a record's id: one form for each type, whatever format the value came in.
 
-The id hashes these strings (`onlyonce/sources/parse/record_id.py`). `docs/reference/values.md` is made from the docstrings below.
+The id hashes these strings (`onlyonce/sources/parse/record_id.py`). `docs/reference/values.md` is made from the
+docstrings below.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def whole(value: int) -> str:
 
 
 def floating(value: float) -> str:
-    """The double in hexadecimal, exactly, as Python's `float.hex` writes it: `0x1.8000000000000p+0` is 1.5. Zero is `0x0.0p+0`, without a sign."""
+    """The double in hexadecimal, exactly, as Python's `float.hex` writes it: `0x1.8000000000000p+0` is 1.5.
+
+    Zero is `0x0.0p+0`, without a sign.
+    """
     return (value + 0.0).hex()
 
 
@@ -61,9 +65,18 @@ FORMS: dict[str, Callable[[Any], str]] = {
 }  # fmt: skip
 """By the name of the type, without what is in its brackets."""
 SAME = {
-    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "dec": "decimal", "numeric": "decimal",
-    "timestamp_ltz": "timestamp", "char": "string", "character": "string", "varchar": "string",
-}  # fmt: skip
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
+    "char": "string",
+    "character": "string",
+    "varchar": "string",
+}
 
 
 def named(kind: str) -> str:

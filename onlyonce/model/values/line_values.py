@@ -33,13 +33,19 @@ WHOLE_MESSAGE = "not a JSON object: "
 """How a landed line begins that has a whole message, since its payload is no record."""
 NOT_UTF8 = "the line is not UTF-8"
 """How the reason begins of a line that `events` has in hexadecimal."""
-MISPLACED = "a quote is within a value, other characters follow a quoted value, or a line feed or a carriage return is outside of quotes"
+MISPLACED = (
+    "a quote is within a value, other characters follow a quoted value, or a line feed or a carriage return "
+    "is outside of quotes"
+)
 OPEN = "a quote is open at the end of the line, and no later line closes it as RFC 4180 says within max_record_bytes"
 HALF = "half of a surrogate pair, which is no character"
 
 
 class Row(NamedTuple):
-    """The values of the columns in order; or the reason why there are none. `more`: the line has fields that are not declared."""
+    """The values of the columns in order; or the reason why there are none.
+
+    `more`: the line has fields that are not declared.
+    """
 
     values: Sequence[Any] | None
     reason: str | None = None
@@ -93,7 +99,10 @@ def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for a line that is no record."""
+    """Return the one JSON object on a line, its numbers as they are written.
+
+    Raise Invalid for a line that is no record.
+    """
     with deep(line):
         return _checked(line)
 
@@ -106,7 +115,10 @@ def _checked(line: str) -> dict[str, Any]:
 
 
 def decoded(line: str) -> dict[str, Any]:
-    """Return the one JSON object on a line, its numbers as they are written. Raise Invalid for anything else. Call it within `deep`."""
+    """Return the one JSON object on a line, its numbers as they are written.
+
+    Raise Invalid for anything else. Call it within `deep`.
+    """
     if not line.strip(SPACE):
         raise Invalid(BLANK)
     try:
@@ -130,7 +142,9 @@ def csv_cells(line: str) -> list[Cell | None]:
 def _check_nul(cells: Sequence[Cell | None], columns: Sequence[Column]) -> None:
     wrong = next((at for at, cell in enumerate(cells) if cell and "\0" in cell), None)
     if wrong is not None:
-        raise Invalid(with_nul(columns[wrong].name if wrong < len(columns) else f"number {wrong + 1}", str(cells[wrong])))
+        raise Invalid(
+            with_nul(columns[wrong].name if wrong < len(columns) else f"number {wrong + 1}", str(cells[wrong]))
+        )
 
 
 def with_nul(column: str, value: str) -> str:
@@ -173,7 +187,10 @@ def shown(value: str) -> str:
 
 
 def _given(cell: Cell | None, column: Column) -> Cell | None:
-    """Return a CSV value as its type takes it. The empty string, and spaces around a value, belong to strings and bytes only."""
+    """Return a CSV value as its type takes it.
+
+    The empty string, and spaces around a value, belong to strings and bytes only.
+    """
     if cell is None or column.kind in ("string", "binary"):
         return cell
     return Cell(cell.strip(" ")) or None
@@ -186,7 +203,9 @@ def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> l
             found.append(None if value is None else column.convert(value, more))
         except Unfit as why:
             because = f" ({why})" if str(why) else ""
-            raise Invalid(f"column {column.name} is no {column.kind}: {shown(conversions.text(value))}{because}") from None
+            raise Invalid(
+                f"column {column.name} is no {column.kind}: {shown(conversions.text(value))}{because}"
+            ) from None
     return found
 
 
@@ -230,7 +249,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 @contextmanager
 def deep(line: str) -> Iterator[None]:
-    """Let Python's decoder go as deep as the line is nested. Raise Invalid if that is too deep: else it would depend on who calls."""
+    """Let Python's decoder go as deep as the line is nested.
+
+    Raise Invalid if that is too deep: else it would depend on who calls.
+    """
     if line.count("[") + line.count("{") <= SHALLOW:
         yield
         return

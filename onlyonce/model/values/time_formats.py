@@ -1,7 +1,8 @@
-"""Forms of a time that a declaration names for a column: a count since 1970, or a pattern of directives as `strptime` has them.
+"""Forms of a time that a declaration names for a column: a count since 1970, or a pattern of directives as `strptime`
+has them.
 
-The patterns are read here and not by `datetime.strptime`, which takes names of months from the locale, digits of any script, and a date
-without a year from the clock. No locale, clock or table of time zones has a part in a value.
+The patterns are read here and not by `datetime.strptime`, which takes names of months from the locale, digits of any
+script, and a date without a year from the clock. No locale, clock or table of time zones has a part in a value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,20 @@ from typing import NamedTuple
 
 EPOCHS = {"epoch_s": 0, "epoch_ms": 3, "epoch_us": 6, "epoch_ns": 9}
 """Counts since 1970 → how many digits of the number are behind the second."""
-MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 SHORT_MONTHS = tuple(one[:3] for one in MONTHS)
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 TWO = "[0-9]{2}"
@@ -24,9 +38,22 @@ def _any(names: Iterable[str]) -> str:
 
 
 FORMS = {
-    "Y": "[0-9]{4}", "y": TWO, "m": TWO, "d": TWO, "H": TWO, "I": TWO, "M": TWO, "S": TWO, "f": "[0-9]{6}", "p": "(?i:[ap]m)",
-    "z": "Z|[+-][0-9]{2}(?::?[0-9]{2})?", "b": _any(SHORT_MONTHS), "B": _any(MONTHS), "a": _any(one[:3] for one in DAYS), "A": _any(DAYS),
-}  # fmt: skip
+    "Y": "[0-9]{4}",
+    "y": TWO,
+    "m": TWO,
+    "d": TWO,
+    "H": TWO,
+    "I": TWO,
+    "M": TWO,
+    "S": TWO,
+    "f": "[0-9]{6}",
+    "p": "(?i:[ap]m)",
+    "z": "Z|[+-][0-9]{2}(?::?[0-9]{2})?",
+    "b": _any(SHORT_MONTHS),
+    "B": _any(MONTHS),
+    "a": _any(one[:3] for one in DAYS),
+    "A": _any(DAYS),
+}
 """What each directive takes. Names are English, in capitals or small letters."""
 LOOSE = {**dict.fromkeys("mdHIMS", "[0-9]{1,2}"), "f": "[0-9]{1,9}"}
 """What a directive takes if no digit of another one is next to it."""
@@ -66,7 +93,8 @@ def reader(pattern: str) -> Read:
 
 
 def zone(sign: str, hours: str, minutes: str) -> timedelta | None:
-    """Return a distance from UTC by its digits, of which those of the minutes may be missing; None if no time zone has it."""
+    """Return a distance from UTC by its digits, of which those of the minutes may be missing; None if no time zone has
+    it."""
     found = timedelta(hours=int(hours), minutes=int(minutes or 0))
     if found > FURTHEST_ZONE or int(minutes or 0) > 59:
         return None
@@ -144,7 +172,15 @@ def _month(found: dict[str, str]) -> int:
 
 def _check_iso(pattern: str, read: Read) -> None:
     """Raise Wrong for a pattern that reads an ISO 8601 time as another one: those are taken in any case."""
-    for iso in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%SZ"):
+    for iso in (
+        "%Y-%m-%d",
+        "%Y-%m-%dT%H:%M",
+        "%Y-%m-%d %H:%M",
+        "%Y-%m-%dT%H:%M:%S",
+        "%Y-%m-%d %H:%M:%S",
+        "%Y-%m-%dT%H:%M:%SZ",
+        "%Y-%m-%d %H:%M:%SZ",
+    ):
         text = PROBE.strftime(iso)
         right = datetime.fromisoformat(text.removesuffix("Z"))
         if (found := read(text)) and found.clock != right:

@@ -1,11 +1,12 @@
-"""Batches that a killed driver has left half written, for `onlyonce plan`: a declaration can change once they have ended.
+"""Batches that a killed driver has left half written, for `onlyonce plan`: a declaration can change once they have
+ended.
 
-A batch without a unit begins anew under the changed declaration. One with units ends as it was declared. Where the change asks for a new life, this withdraws
-what readers have not seen (`onlyonce.run.withdraw`); only what they have seen must end before. The run and the new life refuse these; the plan
-tells them before anything is done.
+A batch without a unit begins anew under the changed declaration. One with units ends as it was declared. Where the
+change asks for a new life, this withdraws what readers have not seen (`onlyonce.run.withdraw`); only what they have
+seen must end before. The run and the new life refuse these; the plan tells them before anything is done.
 
-Who calls it: `onlyonce.operate.change.plan`. Errors: those of `authorities.look`, where a database that may have a unit can't be asked. Not promised: that
-no driver is at work, which may end its batch meanwhile.
+Who calls it: `onlyonce.operate.change.plan`. Errors: those of `authorities.look`, where a database that may have a unit
+can't be asked. Not promised: that no driver is at work, which may end its batch meanwhile.
 """
 
 from __future__ import annotations
@@ -42,4 +43,7 @@ def _told(connection: Connection, pipeline: Pipeline, ran: Ran, begun_anew: Cont
         there = [unit for unit in there if unit.sink in seen]
     if not there:
         return None
-    return f"batch {ran.lineage}/{begun} is half written: {len(there)} of its units are committed under declaration {under}"
+    return (
+        f"batch {ran.lineage}/{begun} is half written: {len(there)} of its units are committed under declaration "
+        f"{under}"
+    )

@@ -1,7 +1,9 @@
-"""Outputs that keep their open windows otherwise than the settings say, for `onlyonce plan`: only a new life changes it.
+"""Outputs that keep their open windows otherwise than the settings say, for `onlyonce plan`: only a new life changes
+it.
 
-Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it: `onlyonce.operate.change.plan`. Errors: OSError for a checkpoint that
-can't be read. Not promised: what a cluster's own settings say of the partitions; where ours say nothing, nothing is told of them.
+Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it:
+`onlyonce.operate.change.plan`. Errors: OSError for a checkpoint that can't be read. Not promised: what a cluster's own
+settings say of the partitions; where ours say nothing, nothing is told of them.
 """
 
 from __future__ import annotations
@@ -29,4 +31,8 @@ def _told(instance: str, ran: Ran) -> str | None:
     differs = [f"state is {kept}, and the settings say {asked.state}"] if kept != asked.state else []
     if asked.shuffle_partitions not in (None, there.partitions):
         differs.append(f"it is in {there.partitions} partitions, and the settings say {asked.shuffle_partitions}")
-    return f"{ran.lineage}: {', '.join(differs)}; onlyonce lineage new {instance}/{ran.query} changes it" if differs else None
+    return (
+        f"{ran.lineage}: {', '.join(differs)}; onlyonce lineage new {instance}/{ran.query} changes it"
+        if differs
+        else None
+    )

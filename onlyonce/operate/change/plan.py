@@ -1,8 +1,8 @@
 """Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
 
-It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply` it does what
-is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again; a new
-plan then says what is left.
+It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply` it
+does what is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run
+again; a new plan then says what is left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ FOR_EVER = "for ever"
 
 @dataclass(frozen=True)
 class Plan:
-    """What has changed in a pipeline, what is to be done, what can't be told or only a new life changes, and which batches must end before anything is done."""
+    """What has changed in a pipeline, what is to be done, what can't be told or only a new life changes, and which
+    batches must end before anything is done."""
 
     pipeline: str
     found: list[Change]
@@ -81,7 +82,10 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
         need, why = CONSEQUENCES["output added"]
         kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
         if kept is not None:
-            why = f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… --from-kept --yes` begins it"
+            why = (
+                f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… "
+                "--from-kept --yes` begins it"
+            )
         found += [Change(n, f"output {n}", None, n, need, why) for n in new]
         found += _retention(database, pipeline) + _log(database, pipeline)
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]

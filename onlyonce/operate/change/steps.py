@@ -32,8 +32,8 @@ class Step:
 def new_life(
     instance: str, root: Output, found: Iterable[Change], last_start: Micros | None, last_end: Micros | None
 ) -> Step | None:
-    """The new life that the changes of an output ask for, if any; where its newest closed window starts, and its last written
-    one ends."""
+    """The new life that the changes of an output ask for, if any; where its newest closed window starts, and its last
+    written one ends."""
     asking = [change for change in found if change.need in (Need.LINEAGE, Need.BOTH)]
     if not asking:
         return None
@@ -70,8 +70,8 @@ def backfill(
 ) -> Step | None:
     """The backfill of the windows that an older declaration has made, if there are any.
 
-    `first_window` is where those of the new declaration begin, if its windows differ from the old. Windows that start before `kept_from`
-    stay as they are: not all of their records are there.
+    `first_window` is where those of the new declaration begin, if its windows differ from the old. Windows that start
+    before `kept_from` stay as they are: not all of their records are there.
     """
     old = [m for m in made if m.hash != now and m.parts is not None and outdated(root.name, m.parts, parts)]
     if not old or root.window is None:

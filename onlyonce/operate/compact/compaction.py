@@ -1,12 +1,14 @@
 """The platform's own tables are compacted, and their logs kept short. No Spark. docs/specification/compaction.md.
 
-Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log of each table. Here the files of commits that
-nobody reads one by one any more become large ones, in order of time, control rows are folded, and what a log has for such commits goes. No other row changes, and no stream over the table notices
-(`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL first: from then on whoever starts at the beginning takes the table as
-it is, and whoever wants rows of those commits looks for them by their batch (`receive/past_rows`).
+Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log
+of each table. Here the files of commits that nobody reads one by one any more become large ones, in order of time,
+control rows are folded, and what a log has for such commits goes. No other row changes, and no stream over the table
+notices (`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL first: from
+then on whoever starts at the beginning takes the table as it is, and whoever wants rows of those commits looks for them
+by their batch (`receive/past_rows`).
 
-Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where a table can't be read or written. Not promised: that all is compacted. A query that stands still
-holds what it has not read, and the report names it.
+Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where a table can't be read or written. Not
+promised: that all is compacted. A query that stands still holds what it has not read, and the report names it.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ EVENTS = ("oo_event_time", "oo_system_time")
 REGISTRY = ("batch_no",)
 REGISTRIES = ("files", "ranges", "turns")
 LOG_HOURS = 2.0
-"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found. Each look and each commit lists
-the whole log, so its length is a part of what a batch costs: some 8 ms for the entries of a day, one a minute."""
+"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found.
+Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
+of a day, one a minute."""
 
 Row = dict[str, Any]
 
@@ -98,7 +101,10 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
 
 
 def _registry_upto(connection: Connection, instance: str) -> int:
-    """Of a registry Spark reads file by file, and receive may read its last batch again. A new life goes on at its end."""
+    """Of a registry Spark reads file by file, and receive may read its last batch again.
+
+    A new life goes on at its end.
+    """
     found = [one for one in compaction.queries(connection, instance) if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1

@@ -1,7 +1,8 @@
 """Control rows are folded: of many those stay that tell as much as all. Pure, in Arrow.
 
-An output closes windows by the largest of what its control rows say, and no part of a frontier ever moves back (`onlyonce.model.frontier`). So one row for each
-part is enough, and most of the time one row has all of them. Who calls it: `compaction`, of commits that nobody reads one by one any more. Errors: none.
+An output closes windows by the largest of what its control rows say, and no part of a frontier ever moves back
+(`onlyonce.model.frontier`). So one row for each part is enough, and most of the time one row has all of them. Who calls
+it: `compaction`, of commits that nobody reads one by one any more. Errors: none.
 """
 
 from __future__ import annotations

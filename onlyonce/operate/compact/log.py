@@ -1,9 +1,10 @@
 """Old batches of outputs go from the log, as the pipeline's `keep_log` asks. docs/specification/log-retention.md.
 
-A batch goes when nothing asks for it by itself any more (`sql/statements/keep_log.sql`). Its counts are in the sums of its life, and what it met of each window is added up by window, so
-totals and windows have the same numbers as before.
+A batch goes when nothing asks for it by itself any more (`sql/statements/keep_log.sql`). Its counts are in the sums of
+its life, and what it met of each window is added up by window, so totals and windows have the same numbers as before.
 
-Who calls it: `maintain`; `plan` asks what it would take. No errors of its own. Not promised: that all old batches go. What holds one is left for the next time.
+Who calls it: `maintain`; `plan` asks what it would take. No errors of its own. Not promised: that all old batches go.
+What holds one is left for the next time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Row = dict[str, Any]
 
 
 def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
-    """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be. None where all is kept for ever."""
+    """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be.
+
+    None where all is kept for ever.
+    """
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
         return None
@@ -37,12 +41,18 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
         batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
     since = run(database, lambda conn: log_cuts.kept(conn, instance)).since
     return {
-        "pipeline": instance, "keep_log": str(keep), "whole from": since, "held by": ", ".join(holds) or None, "lives": len(lives), "batches": batches,
-    }  # fmt: skip
+        "pipeline": instance,
+        "keep_log": str(keep),
+        "whole from": since,
+        "held by": ", ".join(holds) or None,
+        "lives": len(lives),
+        "batches": batches,
+    }
 
 
 def due(connection: Connection, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
-    """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may ask for any."""
+    """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may
+    ask for any."""
     assert pipeline.keep_log is not None
     limit = log_cuts.limit(connection, pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}

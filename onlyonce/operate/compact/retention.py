@@ -1,10 +1,12 @@
 """Old days of `events` go, as the pipeline's `keep_events` asks. No Spark. docs/specification/removal.md.
 
-A day goes when nothing asks for its records by itself (`onlyonce/model/operate/retaining.py`). What goes is noted first, then counted by batch and fate, then
-removed in one commit of the table, then noted as done. A kill anywhere is finished by the next time.
+A day goes when nothing asks for its records by itself (`onlyonce/model/operate/retaining.py`). What goes is noted
+first, then counted by batch and fate, then removed in one commit of the table, then noted as done. A kill anywhere is
+finished by the next time.
 
-Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written. Not promised: that a day goes as soon as it is
-old enough. What holds it is named in the report. Late records from before a day that is gone go with the next day.
+Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written. Not
+promised: that a day goes as soon as it is old enough. What holds it is named in the report. Late records from before a
+day that is gone go with the next day.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class Found:
 
 
 def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
-    """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be. None where all is kept for ever."""
+    """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be.
+
+    None where all is kept for ever.
+    """
     path = settings.data_location(pipeline.name) / "events"
     removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):

@@ -1,7 +1,8 @@
 """What is under way over `events`: batches that Spark has planned or the log has begun, and backfills. No Spark.
 
-A reader that began a while ago may want files that were in the table then, and a query that was killed may begin its batch again at any time: so both hold the
-files and the log of the table. Who calls it: `compaction`, `collect`. Errors: OSError for a checkpoint that can't be read.
+A reader that began a while ago may want files that were in the table then, and a query that was killed may begin its
+batch again at any time: so both hold the files and the log of the table. Who calls it: `compaction`, `collect`. Errors:
+OSError for a checkpoint that can't be read.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from onlyonce.storage import checkpoint, stores
 
 
 def hours(database: Database, instance: str) -> float:
-    """For how long what is under way has been: a reader of that age may want files that were in the table when it began."""
+    """For how long what is under way has been: a reader of that age may want files that were in the table when it
+    began."""
     oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
     ages = [oldest / 3600 if oldest else 0.0, *_planned(database, instance), *_begun(database, instance)]
     return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
 
 
 def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
-    """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the whole table again."""
+    """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the
+    whole table again."""
     for one, folder in _lives(database, instance):
         if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
             yield one.query, read_upto(checkpoint.offsets(folder, 0)[0])
@@ -42,7 +45,8 @@ def _planned(database: Database, instance: str) -> Iterator[float]:
 
 
 def _begun(database: Database, instance: str) -> Iterator[float]:
-    """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file of then."""
+    """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file
+    of then."""
     for one, folder in _lives(database, instance):
         if is_part(one.source_from) or is_part(one.source_to):
             yield _age(folder / "metadata")

@@ -1,15 +1,15 @@
 """Decode each format in which a value may be stored, and count the parts of it that mention a condition.
 
-| format                                           | how it is known      | part                                             |
-|--------------------------------------------------|----------------------|--------------------------------------------------|
-| Parquet                                          | `PAR1`               | a row, so also what its footer says of the rows    |
-| Avro                                             | `Obj\\x01`            | a record                                         |
-| Spark's state: changelog, delta, snapshot        | `LZ4Block`, Zstandard | the decompressed file                            |
-| a snapshot of RocksDB                            | zip                  | each file of it                                  |
-| a table of RocksDB                               | its footer           | an entry                                         |
-| gzip, bzip2, Zstandard                           | their first bytes    | what is in it, decoded again                     |
+| format | how it is known | part |
+|---|---|---|
+| Parquet | `PAR1` | a row, so also what its footer says of the rows |
+| Avro | `Obj\\x01` | a record |
+| Spark's state: changelog, delta, snapshot | `LZ4Block`, Zstandard | the decompressed file |
+| a snapshot of RocksDB | zip | each file of it |
+| a table of RocksDB | its footer | an entry |
+| gzip, bzip2, Zstandard | their first bytes | what is in it, decoded again |
 | Delta's log, JSON, CSV, logs, and any other text | UTF-8, UTF-16, Latin-1 | a line, or a record of CSV, with JSON's, CSV's and a URL's escapes undone |
-| anything else                                    |                      | the bytes                                        |
+| anything else |  | the bytes |
 
 Errors: NotDecoded for a format that no decoder reads, and for a compressed file that is damaged. No file is changed.
 """
@@ -46,8 +46,13 @@ Decoder = Callable[[bytes, Mentions], int]
 
 
 def count(content: bytes, mentions: Mentions) -> int:
-    """Return how many parts mention the condition. Raise NotDecoded for a format that no decoder reads, and for damage."""
-    form, decoder = next(((form, decoder) for begins, form, decoder in FORMATS if content.startswith(begins)), ("", None))
+    """Return how many parts mention the condition.
+
+    Raise NotDecoded for a format that no decoder reads, and for damage.
+    """
+    form, decoder = next(
+        ((form, decoder) for begins, form, decoder in FORMATS if content.startswith(begins)), ("", None)
+    )
     decoder = decoder or (_state_table if state_tables.is_table(content) else _text)
     try:
         return decoder(content, mentions)
@@ -73,7 +78,9 @@ def _possible(part: pa.RecordBatch, mentions: Mentions) -> pa.RecordBatch:
             for sought in (value, *ESCAPES):
                 either = pc.or_(either, pc.fill_null(pc.match_substring(column, sought), False))
             for bytes_of in encoded(value):
-                either = pc.or_(either, pc.fill_null(pc.match_substring(column, bytes_of.hex(), ignore_case=True), False))
+                either = pc.or_(
+                    either, pc.fill_null(pc.match_substring(column, bytes_of.hex(), ignore_case=True), False)
+                )
         elif not (pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)):
             return part
     return part.filter(either)
@@ -84,7 +91,9 @@ def _avro(content: bytes, mentions: Mentions) -> int:
         import fastavro
     except ImportError:
         raise NotDecoded("Avro, without fastavro") from None
-    return sum(mentions.in_row(one if isinstance(one, dict) else {"": one}) for one in fastavro.reader(io.BytesIO(content)))
+    return sum(
+        mentions.in_row(one if isinstance(one, dict) else {"": one}) for one in fastavro.reader(io.BytesIO(content))
+    )
 
 
 def _lz4_blocks(content: bytes, mentions: Mentions) -> int:
@@ -106,7 +115,9 @@ def _zip(content: bytes, mentions: Mentions) -> int:
 
 def _state_table(content: bytes, mentions: Mentions) -> int:
     # A key and its value are one row of the state: some values may be in the one, the others in the other.
-    return sum(mentions.in_bytes(key + b"\0" + value) for key, value in state_tables.entries(content)) or _opaque(content, mentions)
+    return sum(mentions.in_bytes(key + b"\0" + value) for key, value in state_tables.entries(content)) or _opaque(
+        content, mentions
+    )
 
 
 def _zstandard(content: bytes, mentions: Mentions) -> int:
@@ -141,8 +152,15 @@ def _unread(name: str) -> Decoder:
 
 
 FORMATS: tuple[tuple[bytes, str, Decoder], ...] = (
-    (b"PAR1", "Parquet", _parquet), (b"Obj\x01", "Avro", _avro), (LZ4_BLOCK, "LZ4", _lz4_blocks), (b"PK\x03\x04", "zip", _zip),
-    (b"\x28\xb5\x2f\xfd", "Zstandard", _zstandard), (b"\x1f\x8b", "gzip", lambda content, mentions: count(gzip.decompress(content), mentions)),
+    (b"PAR1", "Parquet", _parquet),
+    (b"Obj\x01", "Avro", _avro),
+    (LZ4_BLOCK, "LZ4", _lz4_blocks),
+    (b"PK\x03\x04", "zip", _zip),
+    (b"\x28\xb5\x2f\xfd", "Zstandard", _zstandard),
+    (b"\x1f\x8b", "gzip", lambda content, mentions: count(gzip.decompress(content), mentions)),
     (b"BZh", "bzip2", lambda content, mentions: count(bz2.decompress(content), mentions)),
-    (b"\x04\x22\x4d\x18", "", _unread("an LZ4 frame")), (b"\x82SNAPPY\0", "", _unread("Snappy")), (b"ZV\x01", "", _unread("LZF")), (b"ORC", "", _unread("ORC")),
-)  # fmt: skip
+    (b"\x04\x22\x4d\x18", "", _unread("an LZ4 frame")),
+    (b"\x82SNAPPY\0", "", _unread("Snappy")),
+    (b"ZV\x01", "", _unread("LZF")),
+    (b"ORC", "", _unread("ORC")),
+)

@@ -1,11 +1,12 @@
 """Entry point: forget the records of which some columns have given values, for good. docs/specification/erasure.md.
 
-They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed windows that they were in are computed again. What can't be
-erased is named. A receipt stays in the log: when, by whom, how many, by which columns; never the values. The record ids stay in the
-catalog as hashes, so a re-delivery is a duplicate, unless --ids asks to forget them too.
+They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed windows
+that they were in are computed again. What can't be erased is named. A receipt stays in the log: when, by whom, how
+many, by which columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a duplicate,
+unless --ids asks to forget them too.
 
-Who calls it: `onlyonce forget`. The same command finishes what a killed one has begun. Errors: Refused for a condition, or while a driver is at work;
-Retryable while a stream is still to read or close what the records are in.
+Who calls it: `onlyonce forget`. The same command finishes what a killed one has begun. Errors: Refused for a condition,
+or while a driver is at work; Retryable while a stream is still to read or close what the records are in.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def main(argv: list[str]) -> Report:
         leftovers.refuse(database, pipeline, mentions)
         todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
         erases = asked.yes and not asked.dry_run
-        # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be left.
+        # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be
+        # left.
         places = [] if erases and _any(found) else search.everything(database, pipeline, mentions)
         if not erases or not (_any(found) or places):
             stays = [*unsearched.of(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)]
@@ -94,9 +96,13 @@ def main(argv: list[str]) -> Report:
     return _receipt(database, pipeline, condition, begun, asked.run_id, failed, left)
 
 
-def _begin(connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool) -> Erasure:
+def _begin(
+    connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
+) -> Erasure:
     """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids))
+    begun = erasures.begin(
+        connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids)
+    )
     rejections.forget_ids(connection, pipeline.name, found.records.ids)
     return begun
 
@@ -104,7 +110,10 @@ def _begin(connection: Connection, pipeline: Pipeline, condition: Condition, by:
 def _erase(
     database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, found: Found, asked: Namespace
 ) -> tuple[list[Failed], list[Left]]:
-    """Erase, and return the outputs that could not be computed again, and what is left. Each step finds by itself what is left of it, so it may be killed and run again."""
+    """Erase, and return the outputs that could not be computed again, and what is left.
+
+    Each step finds by itself what is left of it, so it may be killed and run again.
+    """
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
     records.remove(database, instance, path, pipeline, condition, erasure)
@@ -133,7 +142,9 @@ def _erase(
     passing("forget-after-leftovers")
     places = search.everything(database, pipeline, mentions)
     kept = _counted(database, pipeline, erasure)["kept"]
-    replaced = {output: spans for output, spans in erasure.spans.items() if output not in {one.output for one in failed}}
+    replaced = {
+        output: spans for output, spans in erasure.spans.items() if output not in {one.output for one in failed}
+    }
     others = unsearched.of(database, pipeline, condition, replace(erasure, spans=replaced), kept, asked.master)
     left = [*(place.left() for place in places), *(one.left(pipeline) for one in failed), *others]
     passing("forget-before-end")
@@ -172,7 +183,10 @@ def _staged(database: Database, instance: str) -> None:
 
 @dataclass(frozen=True)
 class Failed:
-    """An output whose windows could not be computed again. The error may quote records, so it is shown and never stored."""
+    """An output whose windows could not be computed again.
+
+    The error may quote records, so it is shown and never stored.
+    """
 
     output: str
     span: Span
@@ -183,8 +197,10 @@ class Failed:
         start, stop = (f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for time in self.span.times)
         return Left(
             f"output {self.output} ({target(pipeline, pipeline.output(self.output))})",
-            f"not computed again: it failed ({type(self.error).__name__}), so rows that were made of these records stay",
-            f"repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to {stop}",
+            f"not computed again: it failed ({type(self.error).__name__}), so rows that were made of these records "
+            "stay",
+            f"repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to "
+            f"{stop}",
         )
 
 
@@ -222,20 +238,41 @@ def _events(pipeline: Pipeline) -> Location:
     return settings.data_location(pipeline.name) / "events"
 
 
-def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place], stays: list[Left]) -> Report:
+def _outlook(
+    pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place], stays: list[Left]
+) -> Report:
     """Return what would be done."""
     facts = {
-        "pipeline": pipeline.name, "by columns": ", ".join(condition.columns),
-        **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")}, "lines of input files": found.lines,
-        "rows of the outbox": len(found.outbox), "windows": sum(len(some) for some in todo.spans.values()), WITHOUT: todo.without_line, **_ids(todo),
-    }  # fmt: skip
+        "pipeline": pipeline.name,
+        "by columns": ", ".join(condition.columns),
+        **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")},
+        "lines of input files": found.lines,
+        "rows of the outbox": len(found.outbox),
+        "windows": sum(len(some) for some in todo.spans.values()),
+        WITHOUT: todo.without_line,
+        **_ids(todo),
+    }
     what = "would be forgotten (add --yes)" if _any(found) or places else "to forget: there are none"
-    where = {"places with these values": [{"place": place.at, "parts": place.parts, "format": place.unread} for place in places]} if places else {}
+    where = (
+        {
+            "places with these values": [
+                {"place": place.at, "parts": place.parts, "format": place.unread} for place in places
+            ]
+        }
+        if places
+        else {}
+    )
     return Report(f"{pipeline.name}: records {what}", "dry run", facts, {**where, LEFT: [one.row() for one in stays]})
 
 
 def _receipt(
-    database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str, failed: list[Failed], left: list[Left]
+    database: Database,
+    pipeline: Pipeline,
+    condition: Condition,
+    done: Erasure,
+    run_id: str,
+    failed: list[Failed],
+    left: list[Left],
 ) -> Report:
     """Return what the log says that was done, what is left, and what came meanwhile."""
     warnings = [f"output {one.output} could not be computed again: {one.error.what}" for one in failed]
@@ -246,7 +283,13 @@ def _receipt(
     return Report(
         f"{pipeline.name}: records forgotten",
         run_id,
-        {"pipeline": pipeline.name, **_counted(database, pipeline, done), WITHOUT: done.without_line, FAILED: len(failed), **_ids(done)},
+        {
+            "pipeline": pipeline.name,
+            **_counted(database, pipeline, done),
+            WITHOUT: done.without_line,
+            FAILED: len(failed),
+            **_ids(done),
+        },
         {LEFT: [one.row() for one in left]},
         warnings,
     )

@@ -37,7 +37,10 @@ class Found:
 
     @property
     def records_without_line(self) -> int:
-        """How many records of `events` have no line among the lines found. A copy in the archive is not counted twice."""
+        """How many records of `events` have no line among the lines found.
+
+        A copy in the archive is not counted twice.
+        """
         by_name: dict[tuple[str, str], int] = {}
         for one in self.files:
             name = (one.source, one.path.name)
@@ -52,7 +55,8 @@ def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
         raise Refused(
             f"{pipeline.name}: {busy[0]} may read records while they are erased",
             data="nothing was changed",
-            hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the same command again",
+            hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the "
+            "same command again",
         )
     new = _not_taken_in(database, pipeline, found)
     unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
@@ -66,10 +70,18 @@ def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
 
 
 def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[Location]:
-    """Files and objects with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
+    """Files and objects with such lines whose batch is not committed, by this pipeline and by others that read the
+    inbox.
+
+    What is in the archive is.
+    """
     everything: list[Location] = [*(one.path for one in found.files), *found.objects]
     declared = declarations.load()
-    readers = [source for name in (pipeline.name, *input_files.sharing(pipeline)) for source in inputs.each(declared.get(name, pipeline))]
+    readers = [
+        source
+        for name in (pipeline.name, *input_files.sharing(pipeline))
+        for source in inputs.each(declared.get(name, pipeline))
+    ]
     new: set[Location] = set()
     for reader in readers:
         inbox = inputs.folder(reader)

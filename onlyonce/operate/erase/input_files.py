@@ -1,9 +1,13 @@
-"""Records of input files are blanked: each is as long as before, so files keep their size, their time and the places of all other records.
+"""Records of input files are blanked: each is as long as before, so files keep their size, their time and the places of
+all other records.
 
-So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps its id. A record that is blanked is `invalid` to a later
-bounded run over all input. Of CSV the quotes stay, and line feeds within become spaces: without its quotes, a stray quote of another record could be closed by a later one. A file is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
+So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps its
+id. A record that is blanked is `invalid` to a later bounded run over all input. Of CSV the quotes stay, and line feeds
+within become spaces: without its quotes, a stray quote of another record could be closed by a later one. A file is
+written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
 
-Who calls it: `forget`. Errors: OSError. Files that are compressed, that grow, or have columns (Parquet, Avro) stay, and the search at the end names them.
+Who calls it: `forget`. Errors: OSError. Files that are compressed, that grow, or have columns (Parquet, Avro) stay, and
+the search at the end names them.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ class Lines:
 
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
-    """The files of a pipeline, in its inbox and in the archive, with such lines. Those in a store have `input_objects`."""
+    """The files of a pipeline, in its inbox and in the archive, with such lines.
+
+    Those in a store have `input_objects`.
+    """
     found = []
     for source, asked, _ in source_conditions.of(pipeline, condition):
         if asked is None or not plain(source):
@@ -55,7 +62,9 @@ def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
             if not _packed(path):
                 with path.open("rb") as file:
                     meant = places(file, asked, csv_columns(source), discovery.quoted_within(source))
-                    found.append(Lines(path, meant, source.part.name if source.part else "", source.source.format == "csv"))
+                    found.append(
+                        Lines(path, meant, source.part.name if source.part else "", source.source.format == "csv")
+                    )
     return [one for one in found if one.places]
 
 
@@ -87,13 +96,20 @@ def blank(lines: Lines) -> None:
 
 
 def left(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
-    """Yield what of the input the search at the end does not read. It reads all files and objects of an inbox and of the archive."""
+    """Yield what of the input the search at the end does not read.
+
+    It reads all files and objects of an inbox and of the archive.
+    """
     for source, _, computed in source_conditions.of(pipeline, condition):
         if computed and source.part:
             why = f"{NOT_SEARCHED} by {computed}, which is computed from other columns"
             yield Left(f"input of the source {source.part.name}", why, "delete the lines of these records")
         if isinstance(source.source, DeltaSource):
-            yield Left(f"rows of the table {source.source.where}", NOT_SEARCHED, "delete them there, then VACUUM: its change data and old versions have them until then")
+            yield Left(
+                f"rows of the table {source.source.where}",
+                NOT_SEARCHED,
+                "delete them there, then VACUUM: its change data and old versions have them until then",
+            )
         if isinstance(source.source, Custom):
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
     for name in sharing(pipeline):
@@ -103,7 +119,11 @@ def left(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
 def sharing(pipeline: Pipeline) -> list[str]:
     """The other declared pipelines that read the same inbox."""
     others = declarations.load().values()
-    return sorted(other.name for other in others if other.name != pipeline.name and {*inputs.folders(pipeline)} & {*inputs.folders(other)})
+    return sorted(
+        other.name
+        for other in others
+        if other.name != pipeline.name and {*inputs.folders(pipeline)} & {*inputs.folders(other)}
+    )
 
 
 def plain(pipeline: Pipeline) -> bool:
@@ -129,7 +149,11 @@ def inbox_of(pipeline: Pipeline) -> Location:
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
     # Files of several sources are not archived.
-    archived = folders.files(archive / pipeline.name, recursive=True) if isinstance(archive, Path) and not pipeline.part else []
+    archived = (
+        folders.files(archive / pipeline.name, recursive=True)
+        if isinstance(archive, Path) and not pipeline.part
+        else []
+    )
     yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
 
 
@@ -138,7 +162,9 @@ def _there(pipeline: Pipeline) -> list[Path]:
     return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
 
 
-def places(content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None) -> list[tuple[int, int]]:
+def places(
+    content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None
+) -> list[tuple[int, int]]:
     """The bytes [first, until) of the records that are meant."""
     layout = None if columns is None else "csv"
     found = []

@@ -1,7 +1,11 @@
-"""Find the objects of an inbox in a store that have lines which an erasure means, since nothing is erased before they are taken in. They stay: an object that is written
-again has another ETag, by which the manifest would refuse it as replaced. The search at the end names them, and a person deletes them.
+"""Find the objects of an inbox in a store that have lines which an erasure means, since nothing is erased before they
+are taken in.
 
-All objects are read, packed ones too. Who calls it: `forget`. Errors: Changed for one that is replaced meanwhile; those of the store. No object is written or deleted.
+They stay: an object that is written again has another ETag, by which the manifest would refuse it as replaced. The
+search at the end names them, and a person deletes them.
+
+All objects are read, packed ones too. Who calls it: `forget`. Errors: Changed for one that is replaced meanwhile; those
+of the store. No object is written or deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +26,12 @@ from onlyonce.storage.stores import Entry
 def found(pipeline: Pipeline, condition: Condition) -> list[Url]:
     """The objects with such lines, and those that are damaged, by name."""
     each = source_conditions.of(pipeline, condition)
-    return sorted(one for source, asked, _ in each if asked and inputs.in_store(source) and input_files.plain(source) for one in _found(source, asked))
+    return sorted(
+        one
+        for source, asked, _ in each
+        if asked and inputs.in_store(source) and input_files.plain(source)
+        for one in _found(source, asked)
+    )
 
 
 def _found(source: Pipeline, condition: Condition) -> list[Url]:
@@ -40,7 +49,9 @@ def _holds(entry: Entry, condition: Condition, source: Pipeline) -> bool:
     try:
         with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), packing.of(name)) as content:
             lines: Any = content
-            return bool(input_files.places(lines, condition, input_files.csv_columns(source), discovery.quoted_within(source)))
+            return bool(
+                input_files.places(lines, condition, input_files.csv_columns(source), discovery.quoted_within(source))
+            )
     except FileNotFoundError:
         return False
     except Exception as error:

@@ -1,15 +1,17 @@
-"""Remove what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary files, lines of logs.
+"""Remove what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
+files, lines of logs.
 
-| where                                   | what happens                                                                                          |
-|-----------------------------------------|-------------------------------------------------------------------------------------------------------|
-| Spark's state of an output              | a new incarnation begins, which reads `events` without the records; checkpoints of closed ones are deleted |
-| Delta tables of outputs, and `events`   | VACUUM of all old versions of outputs at once; least and largest values go from the log               |
-| temporaries of a FileSink (`.pending`)  | deleted, unless an attempt may still commit them                                                      |
-| files of killed writers (`.partial`)    | deleted                                                                                               |
-| logs in the home                        | the line is overwritten with spaces                                                                   |
-| folders of drivers that are gone, kept samples | deleted                                                                                        |
+| where | what happens |
+|---|---|
+| Spark's state of an output | a new incarnation begins, which reads `events` without the records; checkpoints of closed ones are deleted |
+| Delta tables of outputs, and `events` | VACUUM of all old versions of outputs at once; least and largest values go from the log |
+| temporaries of a FileSink (`.pending`) | deleted, unless an attempt may still commit them |
+| files of killed writers (`.partial`) | deleted |
+| logs in the home | the line is overwritten with spaces |
+| folders of drivers that are gone, kept samples | deleted |
 
-Who calls it: `forget`. Each step searches for what is left of it, so it may be killed and run again. Errors: those of the stores, of Delta and of a new incarnation.
+Who calls it: `forget`. Each step searches for what is left of it, so it may be killed and run again. Errors: those of
+the stores, of Delta and of a new incarnation.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ SAMPLES = "checks"
 
 
 def refuse(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
-    """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to where it would begin."""
+    """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to where
+    it would begin."""
     for output in _renewed(database, pipeline, mentions):
         lineage.new(f"{pipeline.name}/{output.name}", start=_start(output))
 
@@ -49,7 +52,9 @@ def remove(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
     passing("forget-after-state")
     _closed_checkpoints(database, pipeline, mentions)
     for output in pipeline.outputs:
-        stored_targets.of(database, pipeline, output).clean(mentions, lambda file: search.of_file(file, mentions) is not None)
+        stored_targets.of(database, pipeline, output).clean(
+            mentions, lambda file: search.of_file(file, mentions) is not None
+        )
     table_statistics.remove(settings.data_location(pipeline.name) / "events", lambda at: _mentions(at, mentions))
     for root in search.own(pipeline):
         for at in stores.of(root).unfinished(root):
@@ -65,7 +70,10 @@ def remove(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
 
 
 def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Output]:
-    """Yield the outputs whose live incarnation has state with the records. Of a join the state stays, since a new incarnation would write its rows twice."""
+    """Yield the outputs whose live incarnation has state with the records.
+
+    Of a join the state stays, since a new incarnation would write its rows twice.
+    """
     for root in pipeline.roots():
         live = run(database, lambda conn: lineages.live(conn, pipeline.name, root.name))  # noqa: B023 - it is called here
         if live is None:

@@ -33,7 +33,8 @@ FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batc
 
 @dataclass(frozen=True)
 class Records:
-    """What `events` has of them: rows by fate, their ids (high, low), the event times of those that were kept, and (life of receive, batch) of each."""
+    """What `events` has of them: rows by fate, their ids (high, low), the event times of those that were kept, and
+    (life of receive, batch) of each."""
 
     fates: Counter[str] = field(default_factory=Counter)
     ids: list[tuple[int, int]] = field(default_factory=list)
@@ -60,7 +61,10 @@ def found(path: Location, pipeline: Pipeline, condition: Condition) -> Records:
 def remove(
     database: Database, instance: str, path: Location, pipeline: Pipeline, condition: Condition, erasure: Erasure
 ) -> None:
-    """Remove those of the batches that no stream reads again, in one commit, counted by batch and fate before it. Their files leave the disk at once."""
+    """Remove those of the batches that no stream reads again, in one commit, counted by batch and fate before it.
+
+    Their files leave the disk at once.
+    """
     app_id = f"{instance}/receive/0/retention"
     last = run(database, lambda conn: noted.last_in(conn, instance, erasure.upto))
     by_value = meant(pipeline, condition)
@@ -95,7 +99,11 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
     """Rows by the values of their columns; an invalid one by its line."""
     # The line of an invalid record does not say which of several sources it is of.
     mentions = source_conditions.mentions(pipeline, condition)
-    lines_of = [(asked, input_files.csv_columns(source)) for source, asked, _ in source_conditions.of(pipeline, condition) if asked]
+    lines_of = [
+        (asked, input_files.csv_columns(source))
+        for source, asked, _ in source_conditions.of(pipeline, condition)
+        if asked
+    ]
 
     def mask(rows: pa.Table) -> pa.Array:
         none = pa.repeat(pa.scalar(False), rows.num_rows)
@@ -106,7 +114,9 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
             line = _line(raw[at].as_py(), reasons[at].as_py())
-            lines[at] = mentions.in_message(line.decode("latin-1")) or any(asked.fits_bytes(line, columns) for asked, columns in lines_of)
+            lines[at] = mentions.in_message(line.decode("latin-1")) or any(
+                asked.fits_bytes(line, columns) for asked, columns in lines_of
+            )
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
         return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
 

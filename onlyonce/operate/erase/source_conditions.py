@@ -1,7 +1,8 @@
 """What a condition on a pipeline's columns asks of the lines of each of its sources.
 
-A source of several has columns of its own. A column of the pipeline that is one of them under another name, or a constant, is known from a line. One that is computed is not, so
-lines of that source are not searched; the receipt names the source and the column. Who calls it: the search of input. No errors.
+A source of several has columns of its own. A column of the pipeline that is one of them under another name, or a
+constant, is known from a line. One that is computed is not, so lines of that source are not searched; the receipt names
+the source and the column. Who calls it: the search of input. No errors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from onlyonce.model.operate.mentions import Mentions
 
 
 class Asked(NamedTuple):
-    """A source as if it were the pipeline's only one, and the condition on its own columns: None if none of its lines fits. `computed` names a column that no line shows."""
+    """A source as if it were the pipeline's only one, and the condition on its own columns: None if none of its lines
+    fits.
+
+    `computed` names a column that no line shows.
+    """
 
     source: Pipeline
     condition: Condition | None

@@ -1,7 +1,9 @@
-"""Search the platform's own tables for what mentions a condition, and rewrite the tables from which an erasure has deleted rows.
+"""Search the platform's own tables for what mentions a condition, and rewrite the tables from which an erasure has
+deleted rows.
 
-PostgreSQL leaves deleted rows on the pages of a table and of its indexes, and VACUUM FULL makes new files without them. No statistics are kept of the columns that
-have values of records. Errors: DatabaseAway; Retryable while an older transaction still sees the deleted rows.
+PostgreSQL leaves deleted rows on the pages of a table and of its indexes, and VACUUM FULL makes new files without them.
+No statistics are kept of the columns that have values of records. Errors: DatabaseAway; Retryable while an older
+transaction still sees the deleted rows.
 """
 
 from __future__ import annotations
@@ -58,5 +60,6 @@ def _rewritten(connection: Connection, table: str) -> None:
         raise Retryable(
             f"an older transaction still sees rows that were deleted from {table}",
             data="the rows are deleted, and their bytes are on the table's pages until it ends",
-            hint="let that transaction end (a backup, or a session that is idle in a transaction); then run the same command again",
+            hint="let that transaction end (a backup, or a session that is idle in a transaction); then run the "
+            "same command again",
         )

@@ -1,7 +1,9 @@
-"""Say when the messages of a pipeline's Kafka topics are gone. They are not ours to delete; the brokers are asked for each topic's retention.
+"""Say when the messages of a pipeline's Kafka topics are gone.
 
-By Spark's client, since a source's options are those of Java (key stores, JAAS), which librdkafka does not read. A sink's are librdkafka's
-(`kafka_units.configuration`).
+They are not ours to delete; the brokers are asked for each topic's retention.
+
+By Spark's client, since a source's options are those of Java (key stores, JAAS), which librdkafka does not read. A
+sink's are librdkafka's (`kafka_units.configuration`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from onlyonce.model.operate.left import NOT_SEARCHED, Left
 
 
 def left(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
-    """Yield each topic that is a source, and when its messages of now are gone. A broker that is away does not hold up the erasure."""
+    """Yield each topic that is a source, and when its messages of now are gone.
+
+    A broker that is away does not hold up the erasure.
+    """
     topics = [one.source for one in inputs.each(pipeline) if isinstance(one.source, Kafka)]
     if not topics:
         return

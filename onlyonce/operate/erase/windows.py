@@ -33,11 +33,18 @@ from onlyonce.sinks.outbox.stored_outside import StoredOutside
 
 
 def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
-    """The version of `events` up to which no stream reads a record again. Raises Retryable where one of these records is later."""
+    """The version of `events` up to which no stream reads a record again.
+
+    Raises Retryable where one of these records is later.
+    """
     instance = pipeline.name
     lives = [one for one in noted.queries(connection, instance) if one.query != "receive"]
     # A life that has begun no batch will read the table as it is then: without these records.
-    read = [(retaining.done_upto(compaction.reader(connection, instance, one)), one.query) for one in lives if one.batch_id is not None]
+    read = [
+        (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
+        for one in lives
+        if one.batch_id is not None
+    ]
     least, by = min(read, default=(noted.ended(connection, instance), "receive"))
     later = log.received(connection, instance, least, noted.ended(connection, instance))
     if records.batches & {(one.lineage, one.batch_id) for one in later}:
@@ -53,7 +60,8 @@ def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
 
 
 def again(connection: Connection, pipeline: Pipeline, times: list[datetime]) -> Spans:
-    """By output that can replace its rows, the closed windows that hold these event times; none from before what is kept."""
+    """By output that can replace its rows, the closed windows that hold these event times; none from before what is
+    kept."""
     kept, found = removals.kept_from(connection, pipeline.name), Spans()
     for root in pipeline.roots():
         if not root.has_windows or _kept_as_they_are(pipeline, root):
@@ -68,7 +76,8 @@ def again(connection: Connection, pipeline: Pipeline, times: list[datetime]) -> 
 
 
 def _moments(root: Output, times: list[datetime]) -> list[datetime]:
-    """Moments in the windows that hold these event times; of a chain a window may begin after the record that it has through another."""
+    """Moments in the windows that hold these event times; of a chain a window may begin after the record that it has
+    through another."""
     if not isinstance(root.window, Chained):
         return times
     starts = {start for time in times for start, _ in root.window.assign(to_micros(time) or 0)}
@@ -76,18 +85,37 @@ def _moments(root: Output, times: list[datetime]) -> list[datetime]:
 
 
 def left(database: Database, pipeline: Pipeline, again: Spans, kept: int) -> Iterator[Left]:
-    """Yield each output whose results of `kept` records are not computed again, and what a target has that the search does not read. `again`: the windows that are computed again."""
+    """Yield each output whose results of `kept` records are not computed again, and what a target has that the search
+    does not read.
+
+    `again`: the windows that are computed again.
+    """
     for root in pipeline.roots():
         stays = root.window is None or _kept_as_they_are(pipeline, root)
         for output in [root, *pipeline.made_from(root)]:
-            place, stored = f"output {output.name} ({target(pipeline, output)})", stored_targets.of(database, pipeline, output)
+            place, stored = (
+                f"output {output.name} ({target(pipeline, output)})",
+                stored_targets.of(database, pipeline, output),
+            )
             outside = isinstance(stored, StoredOutside)
             if kept and not outside:
                 if stays:
-                    why = "has a state of its own" if root.stateful else "has no windows" if root.window is None else "can't be computed again (on_backfill)"
-                    yield Left(place, f"not computed again: it {why}", goes(pipeline, output) or "correct what was made of these records there")
+                    why = (
+                        "has a state of its own"
+                        if root.stateful
+                        else "has no windows"
+                        if root.window is None
+                        else "can't be computed again (on_backfill)"
+                    )
+                    yield Left(
+                        place,
+                        f"not computed again: it {why}",
+                        goes(pipeline, output) or "correct what was made of these records there",
+                    )
                 elif output.on_backfill == "skip":
-                    yield Left(place, "not computed again (on_backfill)", "correct what was made of these records there")
+                    yield Left(
+                        place, "not computed again (on_backfill)", "correct what was made of these records there"
+                    )
             if (outside or root.name in again) and (what := stored.stays()):
                 yield Left(place, NOT_SEARCHED, what)
 
@@ -96,7 +124,10 @@ def goes(pipeline: Pipeline, output: Output) -> str | None:
     """Return when an output's rows of these records go, if the next run computes it from the start; else None."""
     root = pipeline.root_of(output)
     if root.stateful and from_start.is_possible(root):
-        return f"the next onlyonce run {pipeline.name} takes them out and computes them from the start, and this command removes old versions after that"
+        return (
+            f"the next onlyonce run {pipeline.name} takes them out and computes them from the start, and this "
+            "command removes old versions after that"
+        )
     return None
 
 
@@ -113,6 +144,7 @@ def _wait(pipeline: Pipeline, what: str) -> Retryable:
     return Retryable(
         f"{pipeline.name}: records that are to be forgotten are still in use: {what}",
         data="nothing was changed",
-        hint=f"let the pipeline go on (onlyonce run {pipeline.name}; with --close when the input has ended; an output's last batch counts as in use until it has "
+        hint=f"let the pipeline go on (onlyonce run {pipeline.name}; with --close when the input has ended; an "
+        "output's last batch counts as in use until it has "
         "read something newer), then run the same command again",
     )

@@ -1,11 +1,12 @@
 """What waits for an output is read in batches of a bounded size. PROTOCOL.md, 3b.
 
-Delta ends a batch after a number of files, also in the middle of a commit; and one number holds for a query from its start to its end. So where more waits than one
-batch may have, the commits that wait are counted, and the query is started for one batch with exactly the files of those that fit. The next batch is planned by
-another start, with its own number. Once the rest fits the query goes on as its trigger says.
+Delta ends a batch after a number of files, also in the middle of a commit; and one number holds for a query from its
+start to its end. So where more waits than one batch may have, the commits that wait are counted, and the query is
+started for one batch with exactly the files of those that fit. The next batch is planned by another start, with its own
+number. Once the rest fits the query goes on as its trigger says.
 
-The log of `events` is counted from behind what the checkpoint has planned, so a kill between two parts changes nothing: a planned part is read again as it is, and
-the next one may be cut otherwise.
+The log of `events` is counted from behind what the checkpoint has planned, so a kill between two parts changes nothing:
+a planned part is read again as it is, and the next one may be cut otherwise.
 
 What a query reads of commits that are compacted is cut by `first_reading`.
 
@@ -41,7 +42,9 @@ Turn = Callable[[Query, int, Part | None], None]
 
 
 def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
-    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what it reads first of what is compacted, if that is cut.
+    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what
+    it reads first of what is compacted, if that is cut.
+
     Raises what that raises.
 
     start   the version of `events` from which a query without a batch reads
@@ -62,8 +65,10 @@ def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
 
 
 def watched(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
-    """The work of a batch of a query that takes what there is. At its end Again is raised where the query stays up and its next batch would have too much: the log
-    has the end of this one, and Spark's checkpoint has not, so it is consumed once more."""
+    """The work of a batch of a query that takes what there is.
+
+    At its end Again is raised where the query stays up and its next batch would have too much: the log has the end of
+    this one, and Spark's checkpoint has not, so it is consumed once more."""
 
     def work(frame: DataFrame, batch_id: int) -> None:
         on_batch(frame, batch_id)
@@ -76,8 +81,10 @@ def watched(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
 def positions(
     context: RunContext, query: Query, batch_id: int, part: Part | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
-    """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has planned. Raises Again where that is another
-    part than was meant."""
+    """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has
+    planned.
+
+    Raises Again where that is another part than was meant."""
     offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
     if part is None or batch_id > part.number:
         return checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None, offset, offsets_hash

@@ -1,6 +1,7 @@
 """What is made from the closed windows of a backfill's outputs: it is computed anew with them. No Spark.
 
-Who calls it: `backfill`, `recompute`. Errors: OpenWindows where windows further down could not have what the backfill puts in.
+Who calls it: `backfill`, `recompute`. Errors: OpenWindows where windows further down could not have what the backfill
+puts in.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def spans(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[Output
 
 
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
-    """Raise OpenWindows for windows further down that are open, where late records never come by themselves: when such a window closes it
-    has the records in time, and not what a backfill has put in before."""
+    """Raise OpenWindows for windows further down that are open, where late records never come by themselves: when such
+    a window closes it has the records in time, and not what a backfill has put in before."""
     for output, made in spans(pipeline, root, span):
         assert isinstance(output.window, Chained)
         if output.window.leaves_late_out:
@@ -37,7 +38,10 @@ def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> N
 
 
 def closed_part(database: Database, instance: str, output: Output, span: Span) -> Span | None:
-    """The part of a span whose windows an output has closed; the others are made when they close. None where none has."""
+    """The part of a span whose windows an output has closed; the others are made when they close.
+
+    None where none has.
+    """
     assert output.window is not None
     closed = run(database, lambda conn: backfills.reach(conn, instance, output.name)).closed_until(output)
     try:

@@ -1,16 +1,24 @@
-"""The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a bounded size. PROTOCOL.md, 3b.
+"""The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a
+bounded size.
 
-A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files, but a file has rows of many commits. So here the platform says what a part
-is: the receive batches of the versions (after, upto], whose rows are found by their batch, as everywhere else (`past_rows`). Of Delta's stream a part takes the step only, and none of
-the rows: one file of the snapshot. The rows of the part are read from the table and joined to the step. Its control row is the frontier of its last version, by the log.
+PROTOCOL.md, 3b.
 
-The last step has the files that are left, and what has come since: it is the query as its trigger says, without the rows that the parts had. So Spark goes on from it by itself, also with
-a batch without rows for the windows that have ended.
+A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files,
+but a file has rows of many commits. So here the platform says what a part is: the receive batches of the versions
+(after, upto], whose rows are found by their batch, as everywhere else (`past_rows`). Of Delta's stream a part takes the
+step only, and none of the rows: one file of the snapshot. The rows of the part are read from the table and joined to
+the step. Its control row is the frontier of its last version, by the log.
 
-The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So whoever asks the log how far an output has read finds whole commits, and a batch that
-is repeated reads what the log says. Of a part that Spark has planned and the log has not begun nothing is written yet; where it ends is decided anew.
+The last step has the files that are left, and what has come since: it is the query as its trigger says, without the
+rows that the parts had. So Spark goes on from it by itself, also with a batch without rows for the windows that have
+ended.
 
-Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: as many parts as the snapshot has files.
+The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So
+whoever asks the log how far an output has read finds whole commits, and a batch that is repeated reads what the log
+says. Of a part that Spark has planned and the log has not begun nothing is written yet; where it ends is decided anew.
+
+Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: as many parts as the
+snapshot has files.
 """
 
 from __future__ import annotations
@@ -59,7 +67,8 @@ class Part:
 
 
 def next_part(context: RunContext, query: Query, start: int) -> Part | None:
-    """What a query reads in its next batch, which may be one that is to be repeated; None where that is no part of a first reading.
+    """What a query reads in its next batch, which may be one that is to be repeated; None where that is no part of a
+    first reading.
 
     start   the version of `events` from which a query without a batch reads
     """
@@ -82,7 +91,10 @@ def next_part(context: RunContext, query: Query, start: int) -> Part | None:
 
 
 def _new(context: RunContext, number: int, after: int, offset: Offset | None, before: Offset | None) -> Part | None:
-    """A part that Spark has not planned. `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now."""
+    """A part that Spark has not planned.
+
+    `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now.
+    """
     newest, snapshot = first_reading(before), _files(context, offset)
     left = len(snapshot) - (int(offset["index"]) + 1 if offset else 0)
     if newest is not None and after >= newest:
@@ -106,7 +118,11 @@ def _planned(context: RunContext, number: int, after: int, offset: Offset, befor
 def _ends(
     context: RunContext, after: int, newest: int | None, snapshot: list[rewriting.File], steps: int
 ) -> int | None:
-    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other part can be. `steps`: how many there can be, with this one."""
+    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other part
+    can be.
+
+    `steps`: how many there can be, with this one.
+    """
     kept = [file for file in snapshot if file.partition["oo_kind"] == "kept"]
     size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
     upto = run(context.database, lambda conn: compaction.ended(conn, context.instance, newest))
@@ -118,7 +134,8 @@ def _ends(
 
 
 def position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
-    """The position that the log has for a part, given Spark's; None where Spark has planned something else than was meant, and the part is to begin anew."""
+    """The position that the log has for a part, given Spark's; None where Spark has planned something else than was
+    meant, and the part is to begin anew."""
     left, newest = _left(context, offset), int(offset["reservoirVersion"])
     if part.last:
         return None if left else offset
@@ -128,7 +145,10 @@ def position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
 
 
 def rows(context: RunContext, part: Part, files: int) -> DataFrame:
-    """What a stream of `events` would give of these versions: their kept rows, and one control row. For the last step what a stream gives behind them."""
+    """What a stream of `events` would give of these versions: their kept rows, and one control row.
+
+    For the last step what a stream gives behind them.
+    """
     if part.last:
         return restart.read_behind(context, part.versions.after, files)
     stream = events.stream(context.spark, context.events, None, files)
@@ -147,7 +167,8 @@ def rows(context: RunContext, part: Part, files: int) -> DataFrame:
     control = context.spark.range(1).select(
         *(fixed.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in stream.schema)
     )
-    # The stream comes once into it, as into what is read otherwise: Spark counts a query's sources, and refuses a checkpoint of another number.
+    # The stream comes once into it, as into what is read otherwise: Spark counts a query's sources, and refuses a
+    # checkpoint of another number.
     return control.unionByName(kept).crossJoin(step).select(*stream.columns)
 
 

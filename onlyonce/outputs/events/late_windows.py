@@ -16,10 +16,13 @@ from onlyonce.model.outputs.backfill import Span
 log = structlog.get_logger()
 
 
-def spans(database: Database, pipeline: Pipeline, instance: str, root: Output, within: Span | None = None) -> list[Span]:
+def spans(
+    database: Database, pipeline: Pipeline, instance: str, root: Output, within: Span | None = None
+) -> list[Span]:
     """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
 
-    A window of a chain waits until the outputs before it have included their late records. `within`: only windows that start in this span.
+    A window of a chain waits until the outputs before it have included their late records. `within`: only windows that
+    start in this span.
     """
     late = [window for window in windows(database, instance, root) if within is None or within.holds(window[0])]
     return model.spans(_ready(database, pipeline, instance, root, late))
@@ -46,9 +49,13 @@ def windows(database: Database, instance: str, root: Output) -> list[tuple[int, 
     return [window for window in found if window[0] >= first]
 
 
-def _ready(database: Database, pipeline: Pipeline, instance: str, root: Output, late: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _ready(
+    database: Database, pipeline: Pipeline, instance: str, root: Output, late: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
     before = pipeline.upstream(root)
     if not late or not before:
         return late
-    waiting = run(database, lambda conn: [window for one in before for window in backfills.late_windows(conn, instance, one.name)])
+    waiting = run(
+        database, lambda conn: [window for one in before for window in backfills.late_windows(conn, instance, one.name)]
+    )
     return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]

@@ -42,7 +42,10 @@ def stream(
 def closing(
     context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int, also: Sequence[Bounds] = ()
 ) -> DataFrame:
-    """The rows of the windows that close with this batch, and of others that are open. The first of a new life has all that no earlier one has written."""
+    """The rows of the windows that close with this batch, and of others that are open.
+
+    The first of a new life has all that no earlier one has written.
+    """
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after
     ends = raw_windows.closing_ends(context, root, after, versions)
@@ -52,5 +55,6 @@ def closing(
     if query.start_from:
         rows = restart.without_final(context, query, root, rows, after)
     made = results.applied(context, root, rows)
-    # An aggregate without a group gives a row even for no records. Where no window closes there is none to give a row for.
+    # An aggregate without a group gives a row even for no records. Where no window closes there is none to give a row
+    # for.
     return made if also or raw_windows.closes_any(root, ends) else made.limit(0)

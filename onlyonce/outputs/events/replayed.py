@@ -1,7 +1,8 @@
-"""Runs the functions of an output over the rows of receive batches and writes nothing, to show their result or the row at which they fail.
+"""Runs the functions of an output over the rows of receive batches and writes nothing, to show their result or the row
+at which they fail.
 
-Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: the rows of a run. A run's window
-has records of other batches too, and leaves late records out.
+Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: the rows
+of a run. A run's window has records of other batches too, and leaves late records out.
 """
 
 from __future__ import annotations

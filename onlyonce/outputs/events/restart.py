@@ -1,4 +1,6 @@
-"""Finds the windows and sessions that are final by the log. A new life of an output reads their rows again, and must not write them again.
+"""Finds the windows and sessions that are final by the log.
+
+A new life of an output reads their rows again, and must not write them again.
 
 Who calls it: `outputs`. No errors of its own.
 """
@@ -22,9 +24,11 @@ from onlyonce.receive import events, past_rows
 
 
 def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> DataFrame:
-    """The stream of `events` from a version on, which may be the next one that is written. Delta's begins at one that is
-    there: at the one before, whose rows are left out. Where commits from there on are compacted it begins with all that the table
-    has: their rows are the same, and in one batch, as those of old versions would be."""
+    """The stream of `events` from a version on, which may be the next one that is written.
+
+    Delta's begins at one that is there: at the one before, whose rows are left out. Where commits from there on are
+    compacted it begins with all that the table has: their rows are the same, and in one batch, as those of old versions
+    would be."""
     first = begins_at(context, start)
     if first is None:
         return read_behind(context, start - 1, files)
@@ -54,17 +58,19 @@ def without_final(
 ) -> DataFrame:
     """A new life reads again what its oldest open window needs; windows that are final by the log stay out.
 
-    `since`: all the rows are of later versions of `events` than this one. They are late for what had closed by then, so only
-    what has closed after it is asked of the log: few windows, however many there are in all.
+    `since`: all the rows are of later versions of `events` than this one. They are late for what had closed by then, so
+    only what has closed after it is asked of the log: few windows, however many there are in all.
     """
     return without(context, query, root, rows, query.lineage, since)
 
 
 def read_before(context: RunContext, query: Query, start: int) -> int:
-    """A version of `events` than which all rows are later that a life reads from now on. `start`: the version from which it once began.
+    """A version of `events` than which all rows are later that a life reads from now on.
 
-    What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for few final windows at
-    each start after its first ones, however many there were when it began.
+    `start`: the version from which it once began.
+
+    What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for
+    few final windows at each start after its first ones, however many there were when it began.
     """
     return max(start - 1, run(context.database, lambda conn: batches.read_before(conn, query.lineage)))
 

@@ -15,8 +15,16 @@ from onlyonce.model import function_errors, origin
 from onlyonce.session import lines
 
 CODE_ERRORS = (
-    AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
-)  # fmt: skip
+    AnalysisException,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 """What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
 
 

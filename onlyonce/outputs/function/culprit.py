@@ -1,9 +1,11 @@
-"""Finds the record at which a user's function fails: it halves the batch's records until the function fails with one record alone.
+"""Finds the record at which a user's function fails: it halves the batch's records until the function fails with one
+record alone.
 
-Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their ids, which
-are hashes, so some twenty tries find one in a million.
+Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their
+ids, which are hashes, so some twenty tries find one in a million.
 
-Who calls it: `outputs` and `recompute`, when a batch, a bounded run or a backfill fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
+Who calls it: `outputs` and `recompute`, when a batch, a bounded run or a backfill fails. Errors: none of its own. If no
+single record is the cause, the error stays as it is.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
 
 @contextmanager
 def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """Inside, an error of the user's function is told with the record that it fails at, one of these rows. Spark's own error is taken for what it says."""
+    """Inside, an error of the user's function is told with the record that it fails at, one of these rows.
+
+    Spark's own error is taken for what it says.
+    """
     try:
         yield
     except Exception as error:
@@ -107,7 +112,8 @@ def _told(
     return FunctionFails(
         f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
-        hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function over its batch "
+        hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function "
+        "over its batch "
         "and writes nothing",
     )
 

@@ -1,7 +1,7 @@
 """Where a record of `events` was read: the file and the position in it, or the partition of a topic and the offset.
 
-`events` keeps no place of a kept record. Its batch says what was read, so that is read once more and searched for the record: by its id, and by its
-event time, since twins may have come in one batch.
+`events` keeps no place of a kept record. Its batch says what was read, so that is read once more and searched for the
+record: by its id, and by its event time, since twins may have come in one batch.
 
 Who calls it: `culprit`. Errors: none; of what can't be read any more there is no place, and the log says why.
 """
@@ -58,7 +58,9 @@ def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_t
     """The hashes of the places at which the record can be."""
     if pipeline.by_position:
         return [int(record["oo_high"])]
-    high, _ = id_columns.hashes([*id_columns.salt(pipeline), *id_columns.strings(schemas.of(pipeline.schema), pipeline.record_id)])
+    high, _ = id_columns.hashes(
+        [*id_columns.salt(pipeline), *id_columns.strings(schemas.of(pipeline.schema), pipeline.record_id)]
+    )
     same: Column = high == int(record["oo_high"])
     same &= F.col("oo_event_time").cast("string") == record["oo_event_time"]
     parsed = parse.by_place(rows, pipeline, system_time).filter(same)

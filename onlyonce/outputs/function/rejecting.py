@@ -1,10 +1,14 @@
-"""Records that an output rejects: its function for that (`reject`) gives each one a reason, or null. They do not reach the output's own function.
+"""Records that an output rejects: its function for that (`reject`) gives each one a reason, or null.
 
-A record is rejected by its own columns, so a replay, a new life and a backfill reject the same ones. The stream leaves them out (`accepted`). The look that counts a
-batch's records, by the commits of receive, finds them a second time (`met`), and the end of the batch notes them in the log. A late record is late, whatever the function would say of it;
-a backfill that takes it in asks the function.
+They do not reach the output's own function.
 
-Who calls it: `results`, `window_log`, `recompute`, and `check`. Errors: Refused for a function that gives no column of texts, at its line.
+A record is rejected by its own columns, so a replay, a new life and a backfill reject the same ones. The stream leaves
+them out (`accepted`). The look that counts a batch's records, by the commits of receive, finds them a second time
+(`met`), and the end of the batch notes them in the log. A late record is late, whatever the function would say of it; a
+backfill that takes it in asks the function.
+
+Who calls it: `results`, `window_log`, `recompute`, and `check`. Errors: Refused for a function that gives no column of
+texts, at its line.
 """
 
 from __future__ import annotations
@@ -51,10 +55,18 @@ def reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Column:
     with calling(f"output {output.name}: {output.reject}", function, seen.columns):
         given = function(seen)
         if not isinstance(given, Column):
-            raise _refused(output, f"gave {type(given).__name__}, not a Column", "return F.when(condition, 'the reason'): null where a record is not rejected")
+            raise _refused(
+                output,
+                f"gave {type(given).__name__}, not a Column",
+                "return F.when(condition, 'the reason'): null where a record is not rejected",
+            )
         kind = seen.select(given.alias(REASON)).schema[0].dataType
     if not isinstance(kind, StringType):
-        raise _refused(output, f"gave a column of the type {kind.simpleString()}, and a reason is a text", "return F.when(condition, 'the reason')")
+        raise _refused(
+            output,
+            f"gave a column of the type {kind.simpleString()}, and a reason is a text",
+            "return F.when(condition, 'the reason')",
+        )
     return given
 
 
@@ -73,22 +85,28 @@ def check(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
 
 
 def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
-    """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for each that is rejected.
+    """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for
+    each that is rejected.
 
     Rows of one look: in each the times are microseconds, `rejected` counts the row's own record.
     """
     rows = _told(pipeline, root, kept)
     if root.window is None:
-        judged = rows.withColumns({"late": F.lit(False), "window_start": F.lit(None).cast("long"), "window_end": F.lit(None).cast("long")})
+        judged = rows.withColumns(
+            {"late": F.lit(False), "window_start": F.lit(None).cast("long"), "window_end": F.lit(None).cast("long")}
+        )
     else:
         judged = windowing.judged(rows, root.window, root.lateness).withColumns(windowing.bounds())
     session = F.lit(isinstance(root.window, Session))
     late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
     time = F.unix_micros("oo_event_time")
     groups = judged.groupBy("window_start", "window_end", *_whose(rejected)).agg(
-        F.count_if(~late & ~rejected).alias("in_time"), F.count_if(late).alias("late"), F.count_if(rejected).alias("rejected"),
-        F.min(F.when(late & session, time)).alias("late_from"), F.max(F.when(late & session, time)).alias("late_to"),
-    )  # fmt: skip
+        F.count_if(~late & ~rejected).alias("in_time"),
+        F.count_if(late).alias("late"),
+        F.count_if(rejected).alias("rejected"),
+        F.min(F.when(late & session, time)).alias("late_from"),
+        F.max(F.when(late & session, time)).alias("late_to"),
+    )
     return groups.toArrow()
 
 
@@ -107,7 +125,10 @@ def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa
 
 
 def rows_of(root: Output, found: pa.Table) -> pa.Table:
-    """Rejected pairs as the log has them (`REJECTED`). A session has no end yet: the window is the one that the record alone would have."""
+    """Rejected pairs as the log has them (`REJECTED`).
+
+    A session has no end yet: the window is the one that the record alone would have.
+    """
     told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
     if isinstance(root.window, Session):
         told |= {"window_start": told["event_time"], "window_end": pc.add(told["event_time"], micros(root.window.gap))}
@@ -123,9 +144,13 @@ def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:
 def _whose(rejected: Column) -> list[Column]:
     """What is told of a rejected record; null of all others, which are only counted."""
     told = {
-        "event_time": F.unix_micros("oo_event_time"), "oo_high": F.coalesce("oo_high", F.lit(0)), "oo_low": F.coalesce("oo_low", F.lit(0)),
-        "received_as": F.col("oo_lineage"), "received_in": F.col("oo_batch"), "reason": F.left(F.col(REASON), F.lit(LONGEST)),
-    }  # fmt: skip
+        "event_time": F.unix_micros("oo_event_time"),
+        "oo_high": F.coalesce("oo_high", F.lit(0)),
+        "oo_low": F.coalesce("oo_low", F.lit(0)),
+        "received_as": F.col("oo_lineage"),
+        "received_in": F.col("oo_batch"),
+        "reason": F.left(F.col(REASON), F.lit(LONGEST)),
+    }
     return [F.when(rejected, column).alias(name) for name, column in told.items()]
 
 

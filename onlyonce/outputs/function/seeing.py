@@ -1,8 +1,8 @@
 """Which versions of its lookups an output's batch sees. The batch row fixes them; PROTOCOL.md, 2.
 
-A query is started with the tables as of one version each. If the log has the batch that Spark will run first, its row says which: that
-batch is tried again, or its rows are consumed once more. Else they are the newest. If they are not the newest any more when a later batch
-of the same start would begin, the query ends and starts again.
+A query is started with the tables as of one version each. If the log has the batch that Spark will run first, its row
+says which: that batch is tried again, or its rows are consumed once more. Else they are the newest. If they are not the
+newest any more when a later batch of the same start would begin, the query ends and starts again.
 
 Who calls it: `outputs`, `finishing`. Errors: Refused for a version that is gone, a table with a key twice.
 """
@@ -59,9 +59,11 @@ def as_begun(context: RunContext, query: Query, root: Output, versions: Versions
 
 
 def watched(context: RunContext, root: Output, on_batch: OnBatch) -> OnBatch:
-    """The work of a batch of a query that was started with these versions. Before any but the first batch Again is raised where a table has
-    a newer one: nothing of that batch has begun, so it is the first of the next start. So it is with a first batch that came long after the
-    start: the log does not name the versions yet, and what it does not name is collected."""
+    """The work of a batch of a query that was started with these versions.
+
+    Before any but the first batch Again is raised where a table has a newer one: nothing of that batch has begun, so it
+    is the first of the next start. So it is with a first batch that came long after the start: the log does not name
+    the versions yet, and what it does not name is collected."""
     lookups, begun, started = context.pipeline.lookups(root), count(), time.monotonic()
 
     def work(frame: DataFrame, batch_id: int) -> None:
@@ -77,7 +79,8 @@ def _refuse_gone(context: RunContext, query: Query, root: Output, versions: Vers
     lookups = context.pipeline.lookups(root)
     batch = f"{query.lineage}/{number}"
     hint = (
-        f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or give the batch up "
+        f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or "
+        "give the batch up "
         f"and begin a new life: onlyonce lineage new {query.lineage.rsplit('/', 1)[0]}"
     )
     tables.refuse_gone({name: lookups[name] for name in versions}, versions, hint)

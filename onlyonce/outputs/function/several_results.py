@@ -1,10 +1,14 @@
-"""Several results of one function: `def f(rows): return {"good": …, "odd": …}`. They are one frame until they are written.
+"""Several results of one function: `def f(rows): return {"good": …, "odd": …}`.
 
-An output without a transform is a result of the function of the output that it is `from_output`. The results go together as one frame,
-so that one query, one batch and one reading of the function's rows make them all. Each row says whose it is (`oo_result`); its columns have
-the result's name before theirs (`odd:cents`), but for the window, which all have. No struct: staged rows take a new column as other tables do.
+They are one frame until they are written.
 
-Who calls it: `results`. Errors: Refused for a result without an output, an output without a result, and results that can't be one stream.
+An output without a transform is a result of the function of the output that it is `from_output`. The results go
+together as one frame, so that one query, one batch and one reading of the function's rows make them all. Each row says
+whose it is (`oo_result`); its columns have the result's name before theirs (`odd:cents`), but for the window, which all
+have. No struct: staged rows take a new column as other tables do.
+
+Who calls it: `results`. Errors: Refused for a result without an output, an output without a result, and results that
+can't be one stream.
 """
 
 from __future__ import annotations
@@ -26,13 +30,18 @@ NOTHING = "nothing was written"
 
 
 def names(pipeline: Pipeline, root: Output) -> list[str]:
-    """The outputs whose rows the function of `root` gives; one where it gives a DataFrame. In an order that does not depend on that of the
-    declaration: Spark finds the state of a result by its place in the plan."""
+    """The outputs whose rows the function of `root` gives; one where it gives a DataFrame.
+
+    In an order that does not depend on that of the declaration: Spark finds the state of a result by its place in the
+    plan."""
     return sorted([root.name, *(made.name for made in pipeline.made_from(root) if made.is_result)])
 
 
 def check(root: Output, wanted: list[str], given: dict[Any, Any], at: str) -> None:
-    """Raise Refused unless the function has given exactly the results that have an output. `at` is the function's line, or empty."""
+    """Raise Refused unless the function has given exactly the results that have an output.
+
+    `at` is the function's line, or empty.
+    """
     for name in given:
         if name not in wanted:
             close = difflib.get_close_matches(str(name), wanted, n=1)
@@ -40,12 +49,14 @@ def check(root: Output, wanted: list[str], given: dict[Any, Any], at: str) -> No
                 f"{at}output {root.name}: {root.transform} gives a result {name!r}, and no output takes it",
                 data=NOTHING,
                 hint=(f"did you mean {close[0]!r}? " if close else "")
-                + f"Declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the output's own rows are the "
+                + f"Declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
+                "output's own rows are the "
                 f"result {root.name!r}",
             )
     if missing := [name for name in wanted if name not in given]:
         raise Refused(
-            f"{at}output {missing[0]}: {root.transform} gives no result of this name; it gives {', '.join(map(repr, given))}",
+            f"{at}output {missing[0]}: {root.transform} gives no result of this name; it gives "
+            f"{', '.join(map(repr, given))}",
             data=NOTHING,
             hint="let the function return a DataFrame for each output, by its name",
         )
@@ -58,7 +69,8 @@ def united(root: Output, given: dict[str, DataFrame], at: str, stateless: Callab
         if len(set(kinds.values())) > 1:
             first, other = (next(name for name, kind in kinds.items() if kind is wanted) for wanted in (True, False))
             raise Refused(
-                f"{at}output {root.name}: {root.transform} gives {first!r} record by record and {other!r} by aggregation: rows of the one come "
+                f"{at}output {root.name}: {root.transform} gives {first!r} record by record and {other!r} by "
+                "aggregation: rows of the one come "
                 "at once, those of the other when their window closes, so no batch has both",
                 data=NOTHING,
                 hint=f"give {first!r} an Output of its own with a transform, or aggregate it by oo_window as well",

@@ -49,8 +49,8 @@ log = structlog.get_logger()
 def recompute(
     context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
 ) -> None:
-    """Make the next generation of the windows of an output that start in the span, and of those made from it; with its lookups as each
-    window saw them when it was last written, or as they are now.
+    """Make the next generation of the windows of an output that start in the span, and of those made from it; with its
+    lookups as each window saw them when it was last written, or as they are now.
 
     Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
     """
@@ -64,7 +64,9 @@ def recompute(
     parts = recompute_lookups.parts_of(context, root, span, lookups)
     hash = context.kept_declaration(root.name)
     back = retaining.reach_back(root.window)
-    request = Request(context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None)
+    request = Request(
+        context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None
+    )
     driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
     query = Query(driver, context.folder, driver.session(context.database), {})
     number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
@@ -122,7 +124,9 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
         return replace(found, parts=parts)
     rows = windowing.assign(kept, root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Chained):
-        rows = rows.filter(starts_in(F.col("oo_window.start"), span) & recompute_chains.comes_through(context, root, span))
+        rows = rows.filter(
+            starts_in(F.col("oo_window.start"), span) & recompute_chains.comes_through(context, root, span)
+        )
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))

@@ -1,6 +1,7 @@
 """Windows of a chain computed anew: which records come through the outputs before. PROTOCOL.md, 10.
 
-An output before that leaves late records out has them only where a backfill has put them in; so their windows and versions of `events` are asked of the log.
+An output before that leaves late records out has them only where a backfill has put them in; so their windows and
+versions of `events` are asked of the log.
 
 Who calls it: `recompute`. No errors of its own.
 """
@@ -26,7 +27,8 @@ from onlyonce.receive import past_rows
 
 
 def comes_through(context: RunContext, root: Output, span: Span) -> Column:
-    """Whether a record is in the rows of the output before, as they are now: in time there, or put in by a backfill; and so on up the chain."""
+    """Whether a record is in the rows of the output before, as they are now: in time there, or put in by a backfill;
+    and so on up the chain."""
     assert isinstance(root.window, Chained)
     outputs = reversed(context.pipeline.upstream(root))
     reading = Span(*model.rows_of(root.window, span))

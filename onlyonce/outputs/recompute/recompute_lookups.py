@@ -1,9 +1,11 @@
-"""Which versions of its lookups a backfill sees: those that each window saw when it was last written ('then'), or the newest ('now').
+"""Which versions of its lookups a backfill sees: those that each window saw when it was last written ('then'), or the
+newest ('now').
 
-The log keeps the versions with each window (`panes`). Windows with the same ones, one after the other, are a part: the functions are applied to the rows of
-each part with its tables. A window without a result belongs to the part before it.
+The log keeps the versions with each window (`panes`). Windows with the same ones, one after the other, are a part: the
+functions are applied to the rows of each part with its tables. A window without a result belongs to the part before it.
 
-Who calls it: `recompute`. Errors: Refused for a version that is gone, for sessions that saw several, for more parts than Spark plans well.
+Who calls it: `recompute`. Errors: Refused for a version that is gone, for sessions that saw several, for more parts
+than Spark plans well.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versi
 
 def _hint(context: RunContext, root: Output, span: Span) -> str:
     return (
-        f"windows that are made again with lookups as of then need it: bring that version of the table back; or make them with today's: "
+        "windows that are made again with lookups as of then need it: bring that version of the table back; or "
+        "make them with today's: "
         f"{_now(context, root, span)}"
     )
 

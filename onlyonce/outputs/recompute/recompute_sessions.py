@@ -1,8 +1,10 @@
-"""Sessions of a backfill. A session may begin before the first row that is read, and late rows may join sessions that were apart.
+"""Sessions of a backfill.
 
-Only the user's function knows the key of a session, so the edges are found by computing: more rows are read at both ends
-until no session of the span touches the edge of what was read. A session that late rows have changed may
-reach out of the span. Then the span is widened to the old sessions that it has swallowed, whose rows would else stay.
+A session may begin before the first row that is read, and late rows may join sessions that were apart.
+
+Only the user's function knows the key of a session, so the edges are found by computing: more rows are read at both
+ends until no session of the span touches the edge of what was read. A session that late rows have changed may reach out
+of the span. Then the span is widened to the old sessions that it has swallowed, whose rows would else stay.
 """
 
 from __future__ import annotations

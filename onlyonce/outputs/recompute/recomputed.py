@@ -48,7 +48,9 @@ class Parts:
     def versions_at(self, starts: pa.ChunkedArray) -> pa.Array:
         """What the windows that start at these times see, as the log keeps it: JSON; null without lookups."""
         seen = [json.dumps(part.seen.versions) if part.seen.versions else None for part in self.parts]
-        begun = np.searchsorted([part.span.start for part in self.parts], starts.cast(pa.int64()).to_numpy(), side="right")
+        begun = np.searchsorted(
+            [part.span.start for part in self.parts], starts.cast(pa.int64()).to_numpy(), side="right"
+        )
         return pa.array(seen, pa.string()).take(pa.array(np.maximum(begun - 1, 0)))
 
 
@@ -56,7 +58,8 @@ class Parts:
 class Recomputed:
     """The new rows of the windows that start in `span`.
 
-    counts   how many (record, window) pairs in time and late they were made of; None: by the log, as the stream met them
+    counts   how many (record, window) pairs in time and late they were made of; None: by the log, as the stream met
+             them
     parts    what its windows see of the output's lookups
     """
 

@@ -1,4 +1,5 @@
-"""Looks at what Spark tells of a query's state: notes how large it is, and detects rows that Spark itself has dropped as late, which must never happen.
+"""Looks at what Spark tells of a query's state: notes how large it is, and detects rows that Spark itself has dropped
+as late, which must never happen.
 
 Spark counts such rows only afterwards, in the progress of a query, so the drop can be detected but not prevented.
 The progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
@@ -20,14 +21,20 @@ from onlyonce.model.errors import InvariantBroken
 
 
 class Dropped:
-    """What was seen of a query's progress. Spark keeps the last of it only, so a query that stays up is looked at often."""
+    """What was seen of a query's progress.
+
+    Spark keeps the last of it only, so a query that stays up is looked at often.
+    """
 
     def __init__(self, database: Database, lineage: str) -> None:
         self._database, self._lineage = database, lineage
         self._seen = ""
 
     def look(self, running: StreamingQuery) -> None:
-        """Look at the progress that has come since the last look. Raises InvariantBroken, and marks the lineage as damaged."""
+        """Look at the progress that has come since the last look.
+
+        Raises InvariantBroken, and marks the lineage as damaged.
+        """
         new = self._new(running)
         self._note(new)
         dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
@@ -66,6 +73,12 @@ def _state(number: int, told: Any) -> State:
         return int(more.get(name)) if more.containsKey(name) else None
 
     return State(
-        number, told.operatorName(), told.numRowsUpdated(), told.numRowsRemoved(), metric("numRegisteredTimers"), metric("numDeletedTimers"),
-        metric("rocksdbSstFileSize"), told.memoryUsedBytes(),
-    )  # fmt: skip
+        number,
+        told.operatorName(),
+        told.numRowsUpdated(),
+        told.numRowsRemoved(),
+        metric("numRegisteredTimers"),
+        metric("numDeletedTimers"),
+        metric("rocksdbSstFileSize"),
+        told.memoryUsedBytes(),
+    )

@@ -1,8 +1,8 @@
 """Entry point: take invalid or remnant rows in again after a correction, exactly once.
 
-Their lines become a new file in the inbox. The next run reads and counts it like any other file. A set of rows (one batch, one
-reason) is released at most once. A record that is kept already is left out. A record that is still invalid becomes invalid again,
-in its new batch, and may be released again from there.
+Their lines become a new file in the inbox. The next run reads and counts it like any other file. A set of rows (one
+batch, one reason) is released at most once. A record that is kept already is left out. A record that is still invalid
+becomes invalid again, in its new batch, and may be released again from there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def main(argv: list[str]) -> Report:
     if isinstance(pipeline.source, Kafka):
         raise Refused(
             f"a release puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
-            hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a message "
+            hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a "
+            "message "
             "that was invalid has taken no record id",
         )
     if pipeline.source.format != "json":
@@ -68,7 +69,11 @@ def main(argv: list[str]) -> Report:
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
     whole = not isinstance(pipeline.source, Growing)
-    gone = [one for one in sets if one.file and (not whole or is_url(one.file) or packing.of(one.file) or not Path(one.file).is_file())]
+    gone = [
+        one
+        for one in sets
+        if one.file and (not whole or is_url(one.file) or packing.of(one.file) or not Path(one.file).is_file())
+    ]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
     if kept := run(database, lambda conn: removals.kept_from(conn, pipeline.name)):
@@ -150,7 +155,10 @@ def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namesp
 
 @contextmanager
 def _beside(path: Location) -> Iterator[Path]:
-    """Where the lines are written first: under a hidden name in the folder, or, for a store, on this machine. Nothing is left there."""
+    """Where the lines are written first: under a hidden name in the folder, or, for a store, on this machine.
+
+    Nothing is left there.
+    """
     if isinstance(path, Url):
         with TemporaryDirectory() as here:
             yield Path(here, path.name)
@@ -161,7 +169,9 @@ def _beside(path: Location) -> Iterator[Path]:
         yield partial
     finally:
         partial.unlink(missing_ok=True)
-    for left in path.parent.glob(f".{path.name}.*"):  # of attempts that were killed; now that it has ended none needs its own
+    for left in path.parent.glob(
+        f".{path.name}.*"
+    ):  # of attempts that were killed; now that it has ended none needs its own
         left.unlink(missing_ok=True)
 
 
@@ -175,7 +185,8 @@ def _in_place(pipeline: Pipeline, partial: Path, path: Location, put: Put) -> Pu
 
 
 def _named(partial: Path, path: Location) -> bool:
-    """Whether the lines have the name now: a link fails where it is taken, and so does a conditional PUT, which has them in memory."""
+    """Whether the lines have the name now: a link fails where it is taken, and so does a conditional PUT, which has
+    them in memory."""
     if isinstance(path, Url):
         return stores.of(path).put_new(path, partial.read_bytes())
     try:
@@ -230,13 +241,22 @@ def _facts(pipeline: Pipeline, found: Any) -> dict[str, Any]:
 
 
 def _report(
-    pipeline: Pipeline, kind: Kind, title: str, sets: list[RowSet], finished: list[dict[str, Any]], facts: dict[str, Any], warnings: list[str]
-) -> Report:  # fmt: skip
+    pipeline: Pipeline,
+    kind: Kind,
+    title: str,
+    sets: list[RowSet],
+    finished: list[dict[str, Any]],
+    facts: dict[str, Any],
+    warnings: list[str],
+) -> Report:
     rows = [vars(one) for one in sets]
     following = [
         {"command": f"onlyonce run {pipeline.name}", "why": "takes the file in"},
-        {"command": f"onlyonce backfill {pipeline.name} --from … --to …", "why": "folds in what is late for its window"},
-    ]  # fmt: skip
+        {
+            "command": f"onlyonce backfill {pipeline.name} --from … --to …",
+            "why": "folds in what is late for its window",
+        },
+    ]
     tables = {"sets": rows, "releases": finished, "next": following if finished else []}
     shown = {name: found for name, found in tables.items() if found}
     return Report(f"{pipeline.name}, {kind}: {title}", "release", facts, shown, warnings)

@@ -1,7 +1,10 @@
-"""The lines of released rows. An invalid row has its line as it came; the line of a remnant row is made from its columns.
+"""The lines of released rows.
 
-Each line is parsed as receive will parse it. A record that `events` has already as kept is left out here, since receive could not
-recognise it if its id was collected. Who calls it: `onlyonce.outputs.releases.release`. Only that one file is written.
+An invalid row has its line as it came; the line of a remnant row is made from its columns.
+
+Each line is parsed as receive will parse it. A record that `events` has already as kept is left out here, since receive
+could not recognise it if its id was collected. Who calls it: `onlyonce.outputs.releases.release`. Only that one file is
+written.
 """
 
 from __future__ import annotations
@@ -46,9 +49,16 @@ class Lines:
 
 
 def prepare(
-    spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
-) -> Lines:  # fmt: skip
-    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already; written to `out` if it is given."""
+    spark: SparkSession,
+    pipeline: Pipeline,
+    table: DataFrame,
+    kind: Kind,
+    sets: list[RowSet],
+    now: datetime,
+    out: Path | None,
+) -> Lines:
+    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already;
+    written to `out` if it is given."""
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))
         nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come
@@ -60,9 +70,12 @@ def prepare(
         rest = values.join(known, F.xxhash64("oo_line") == F.col("oo_payload"), "left_anti")
         going = records.join(known, "oo_payload", "left_anti")
         found = going.agg(
-            F.count(F.lit(1)).alias("lines"), F.count("oo_reason").alias("invalid"), F.first("oo_reason", True).alias("example"),
-            F.unix_micros(F.min("oo_event_time")).alias("first"), F.unix_micros(F.max("oo_event_time")).alias("last"),
-        ).collect()[0]  # fmt: skip
+            F.count(F.lit(1)).alias("lines"),
+            F.count("oo_reason").alias("invalid"),
+            F.first("oo_reason", True).alias("example"),
+            F.unix_micros(F.min("oo_event_time")).alias("first"),
+            F.unix_micros(F.max("oo_event_time")).alias("last"),
+        ).collect()[0]
         if out is not None and found.lines:
             _write(out, rest.select(F.col("oo_line").cast("binary").alias("oo_line")).sort("oo_line").toLocalIterator())
         left_out = values.count() - found.lines
@@ -82,12 +95,14 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
 
 
 def whole_files(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Return the lines of files that could not be read when they were listed: without places, and whatever they are by now."""
+    """Return the lines of files that could not be read when they were listed: without places, and whatever they are by
+    now."""
     return worker.each(spark, paths, _lines_of, "oo_line binary").select(F.col("oo_line").cast("string"))
 
 
 def _lines_of(path: str) -> Iterator[pa.RecordBatch]:
-    # Who may write to the inbox may replace a file by a link between two looks, so the file is opened once, and no link followed.
+    # Who may write to the inbox may replace a file by a link between two looks, so the file is opened once, and no link
+    # followed.
     with open(regular_file.opened(path), "rb") as file:  # noqa: PTH123 - a descriptor
         while lines := file.readlines(AT_ONCE):
             yield pa.record_batch({"oo_line": pa.array([line.removesuffix(b"\n") for line in lines], pa.binary())})
@@ -118,7 +133,8 @@ def _as_json(pipeline: Pipeline, there: StructType) -> Column:
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never one."""
+    """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never
+    one."""
     if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
         return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
     high, low = id_columns.hashes([*id_columns.salt(pipeline), *id_columns.strings(table.schema, pipeline.record_id)])

@@ -1,9 +1,11 @@
-"""Plays a processor over all records of one key, outside of a stream: first the records, in order of event time, then its timers, as at the end of an input.
+"""Plays a processor over all records of one key, outside of a stream: first the records, in order of event time, then
+its timers, as at the end of an input.
 
 The state is Spark's own in memory, as its `TwsTester` has it.
 
-Who calls it: `applying`, for a bounded run, `onlyonce replay`, and the look for a record at which a processor fails. Errors: those of the user's class; Refused by a Spark without the tester (before 4.2).
-Not promised: the rows of a stream, if the processor gives others when its records come in other batches.
+Who calls it: `applying`, for a bounded run, `onlyonce replay`, and the look for a record at which a processor fails.
+Errors: those of the user's class; Refused by a Spark without the tester (before 4.2). Not promised: the rows of a
+stream, if the processor gives others when its records come in other batches.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from onlyonce.outputs.stateful.ordered import Ordered, in_order
 
 
 class Alone:
-    """A processor with the names of the columns that it gives, and how far after its newest record a key's timers fire."""
+    """A processor with the names of the columns that it gives, and how far after its newest record a key's timers
+    fire."""
 
     def __init__(self, processor: StatefulProcessor, columns: list[str], within: Micros) -> None:
         self._processor, self._columns, self._within = processor, columns, within
@@ -50,9 +53,11 @@ def spark_tester() -> Any:
         from pyspark.sql.streaming import TwsTester
     except ImportError:
         raise Refused(
-            f"a processor is played over all records of a key by Spark's TwsTester, and pyspark {pyspark.__version__} has none",
+            "a processor is played over all records of a key by Spark's TwsTester, and pyspark "
+            f"{pyspark.__version__} has none",
             data="nothing was written. A stream of this output does not need it",
-            hint="a bounded run, `onlyonce replay` and the look for a record at which a processor fails: by pyspark 4.2 or newer",
+            hint="a bounded run, `onlyonce replay` and the look for a record at which a processor fails: by "
+            "pyspark 4.2 or newer",
         ) from None
     return TwsTester
 

@@ -1,7 +1,8 @@
-"""Takes the rows of earlier lives out of the target of an output with state of its own, when a new life is to begin from the start.
+"""Takes the rows of earlier lives out of the target of an output with state of its own, when a new life is to begin
+from the start.
 
-Such a life reads `events` from the beginning with no state, and its rows take the place of all that were there. They are taken out before its first
-batch begins; until one has begun, each start of the life does it again.
+Such a life reads `events` from the beginning with no state, and its rows take the place of all that were there. They
+are taken out before its first batch begins; until one has begun, each start of the life does it again.
 
 | a driver ends             | then                                                              |
 |---------------------------|-------------------------------------------------------------------|
@@ -9,8 +10,9 @@ batch begins; until one has begun, each start of the life does it again.
 | behind that               | the next start takes out nothing                                  |
 | once a batch has begun    | the batch is in the log, and the rows are its own: they stay      |
 
-A driver of this life that was overtaken finds in the transaction that takes rows out that its epoch is old (PostgreSQL), or takes out the files that were there
-before it asked for its epoch (Delta), and these are of earlier lives.
+A driver of this life that was overtaken finds in the transaction that takes rows out that its epoch is old
+(PostgreSQL), or takes out the files that were there before it asked for its epoch (Delta), and these are of earlier
+lives.
 
 Who calls it: `outputs`. Errors: Superseded; Refused for a sink that was changed to one whose rows stay.
 """

@@ -1,9 +1,13 @@
-"""Applies the processor of an output with state of its own. As a stream it is Spark's own operator, as a batch each key is played by itself.
+"""Applies the processor of an output with state of its own.
 
-Timers go by Spark's watermark, and that is the platform's (`windowing`): control rows alone carry it. So no record in time is behind a timer that has
-fired. Spark gives a batch that is tried again the state and the timers of the batch before. Its own batch does not fire timers, so a batch is not Spark's.
+As a stream it is Spark's own operator, as a batch each key is played by itself.
 
-Who calls it: `results`. Errors: Refused for a processor or a key that is not there, and for a state store that can't hold such a state.
+Timers go by Spark's watermark, and that is the platform's (`windowing`): control rows alone carry it. So no record in
+time is behind a timer that has fired. Spark gives a batch that is tried again the state and the timers of the batch
+before. Its own batch does not fire timers, so a batch is not Spark's.
+
+Who calls it: `results`. Errors: Refused for a processor or a key that is not there, and for a state store that can't
+hold such a state.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ def _refuse_other_store(output: Output, rows: DataFrame) -> None:
     if rows.sparkSession.conf.get(PROVIDER, "") == PROVIDERS["rocksdb"]:
         return
     raise Refused(
-        f"output {output.name}: Spark keeps the state of a processor in RocksDB only, and the state store is set to another",
+        f"output {output.name}: Spark keeps the state of a processor in RocksDB only, and the state store is set "
+        "to another",
         data=NOTHING,
         hint="ONLYONCE_STATE=rocksdb, which is the default",
     )

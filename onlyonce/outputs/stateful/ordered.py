@@ -1,9 +1,11 @@
-"""The user's processor as Spark calls it: it gets a key's records of a batch in order of event time, those of one time in an order that stays.
+"""The user's processor as Spark calls it: it gets a key's records of a batch in order of event time, those of one time
+in an order that stays.
 
-Spark gives them in the order in which tasks were ready. A processor that looks at their order would then have another state after a replay.
+Spark gives them in the order in which tasks were ready. A processor that looks at their order would then have another
+state after a replay.
 
-Who calls it: `applying`, and Spark's Python workers. Errors: those of the user's class. Not promised: memory for a key with more records in one batch than
-fit in a worker.
+Who calls it: `applying`, and Spark's Python workers. Errors: those of the user's class. Not promised: memory for a key
+with more records in one batch than fit in a worker.
 """
 
 from __future__ import annotations

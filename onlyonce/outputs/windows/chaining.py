@@ -1,10 +1,13 @@
-"""Outputs made from another's closed windows, with windows of their own: the rows of their functions are made of `events`, as those of any output.
+"""Outputs made from another's closed windows, with windows of their own: the rows of their functions are made of
+`events`, as those of any output.
 
-A record has with it through which windows it comes: `oo_window` is that of the output, `oo_through` that of the output before it, with whether the record
-met it closed there, and in it the same of the one before that. So the records of an output's windows are chosen first, by the log's rule of lateness. Then the functions
-are called, the first of the chain first, each on the rows of the one before it.
+A record has with it through which windows it comes: `oo_window` is that of the output, `oo_through` that of the output
+before it, with whether the record met it closed there, and in it the same of the one before that. So the records of an
+output's windows are chosen first, by the log's rule of lateness. Then the functions are called, the first of the chain
+first, each on the rows of the one before it.
 
-Who calls it: `windowing`, `results`, `recompute`. No errors of its own. Not promised: that a function is called once for a window; each output after it calls it again.
+Who calls it: `windowing`, `results`, `recompute`. No errors of its own. Not promised: that a function is called once
+for a window; each output after it calls it again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The records in time of the windows that close with a batch, read by the driver: of few records a job costs more than they do, and so does a plan with
-bounds in it, which Spark compiles anew for each batch.
+"""The records in time of the windows that close with a batch, read by the driver: of few records a job costs more than
+they do, and so does a plan with bounds in it, which Spark compiles anew for each batch.
 
-What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch may be read either way.
+What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch
+may be read either way.
 
-Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are left to Spark, windows of a chain, and
-records that take more bytes than the driver holds: a file says how many its rows take (`event_files`), so it is not opened in vain.
+Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are
+left to Spark, windows of a chain, and records that take more bytes than the driver holds: a file says how many its rows
+take (`event_files`), so it is not opened in vain.
 """
 
 from __future__ import annotations
@@ -39,11 +41,15 @@ PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
 
 
 def read(context: RunContext, root: Output, received: list[Any], closing: tuple[int, int]) -> DataFrame | None:
-    """The records of these batches of receive (rows of the query `received`) that are in time in a window which ends in an interval, in microseconds, with
-    their `oo_window`; None where that is for Spark."""
+    """The records of these batches of receive (rows of the query `received`) that are in time in a window which ends in
+    an interval, in microseconds, with their `oo_window`; None where that is for Spark."""
     assert root.window is not None
     shown = StructType(schemas.of(context.pipeline.schema).fields + schemas.of(SEEN).fields)
-    if not driver_rows.are_few(sum(one.kept for one in received)) or any(one.compacted for one in received) or isinstance(root.window, Chained):
+    if (
+        not driver_rows.are_few(sum(one.kept for one in received))
+        or any(one.compacted for one in received)
+        or isinstance(root.window, Chained)
+    ):
         return None
     if not all(isinstance(field.dataType, PLAIN) for field in shown.fields):
         return None
@@ -57,8 +63,11 @@ def read(context: RunContext, root: Output, received: list[Any], closing: tuple[
     return frame.withColumn("oo_window", window).drop("oo_start", "oo_end")
 
 
-def _held(files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> list[pa.RecordBatch] | None:
-    """Return the records of some files, once for each closing window; None if the files' rows, or the records, take more bytes than the driver holds."""
+def _held(
+    files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+) -> list[pa.RecordBatch] | None:
+    """Return the records of some files, once for each closing window; None if the files' rows, or the records, take
+    more bytes than the driver holds."""
     to_read, to_hold = driver_rows.room(), driver_rows.room()
     parts = []
     for file in files:
@@ -72,7 +81,9 @@ def _held(files: list[Location], wanted: pa.Schema, window: Window, lateness: in
     return parts
 
 
-def _of_file(opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+def _of_file(
+    opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+) -> Iterator[pa.RecordBatch]:
     before, now = closing
     there = [name for name in opened.schema_arrow.names if name in wanted.names]
     for part in opened.iter_batches(columns=[*there, FRONTIER]):

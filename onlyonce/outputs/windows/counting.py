@@ -1,7 +1,9 @@
-"""How many records of a batch are in each window, in time and late: counted by the driver, from two columns of the batch's data files.
+"""How many records of a batch are in each window, in time and late: counted by the driver, from two columns of the
+batch's data files.
 
-It costs a part of what a Spark job for it would: a million records take some 0.1 s of a core here. So of a large batch Spark's executors count
-(`windowing.counted`), and of rows whose files are compacted, which only a look at the table finds.
+It costs a part of what a Spark job for it would: a million records take some 0.1 s of a core here. So of a large batch
+Spark's executors count (`windowing.counted`), and of rows whose files are compacted, which only a look at the table
+finds.
 
 Who calls it: `window_log`. Errors: OSError.
 """
@@ -28,7 +30,8 @@ ADDED = {"in_time": "sum", "late": "sum", "rejected": "sum", "late_from": "min",
 
 
 def counted(files: Sequence[Location], window: Window, lateness: timedelta) -> pa.Table:
-    """As `windowing.counted`: in time and late by window (`COUNTED`), in (record, window) pairs; of sessions also late_from and late_to."""
+    """As `windowing.counted`: in time and late by window (`COUNTED`), in (record, window) pairs; of sessions also
+    late_from and late_to."""
     each = [_of_part(part, window, micros(lateness)) for file in files for part in _parts(file)]
     return by_window(pa.concat_tables([COUNTED.empty_table(), *each]))
 

@@ -1,17 +1,19 @@
-"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint. It works from `events`. docs/specification/incarnation.md.
+"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint.
+
+It works from `events`. docs/specification/incarnation.md.
 
 A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
-declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write the rows under
-the same names. So a unit that is there is compared and skipped, and a missing one is written.
+declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write
+the rows under the same names. So a unit that is there is compared and skipped, and a missing one is written.
 
-| the output                 | its rows of a batch that has read (after, upto] of `events`                              |
-|----------------------------|-------------------------------------------------------------------------------------------|
-| keeps no state             | the rows in time of these versions; files: of the windows that close with them            |
-| fixed and sliding windows  | those that the frontier of `after` closes and that are not final by the log               |
-| sessions                   | those that end between the frontier that the batch before wrote by, and that of `after`   |
+| the output | its rows of a batch that has read (after, upto] of `events` |
+|---|---|
+| keeps no state | the rows in time of these versions; files: of the windows that close with them |
+| fixed and sliding windows | those that the frontier of `after` closes and that are not final by the log |
+| sessions | those that end between the frontier that the batch before wrote by, and that of `after` |
 
-(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused if the batch can't be
-computed from `events`; InvariantBroken if the sink has other rows.
+(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused if
+the batch can't be computed from `events`; InvariantBroken if the sink has other rows.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ ANY_LIFE = ""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
-    """Write what is missing of a begun batch, and end it. The driver of `query` has the highest epoch wherever it may commit."""
+    """Write what is missing of a begun batch, and end it.
+
+    The driver of `query` has the highest epoch wherever it may commit.
+    """
     batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
@@ -66,7 +71,9 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return what the batch before was to do; None before the first."""
-    return run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1)).plan if number else None
+    return (
+        run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1)).plan if number else None
+    )
 
 
 def _rows(
@@ -82,13 +89,15 @@ def _rows(
         return _as_read(context, query, root, versions)
     if root.window is None or root.panes == "early":
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the state of its stream",
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the "
+            "state of its stream",
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
         )
     if other := _other_lookups(query, batch):
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met other versions of its lookups "
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met "
+            "other versions of its lookups "
             f"(batch {other})",
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",

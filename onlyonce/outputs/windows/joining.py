@@ -1,7 +1,10 @@
-"""Joins the two sides of a join. As a stream it is Spark's own join of two streams, as a batch its plain join: with one condition.
+"""Joins the two sides of a join.
 
-Spark keeps the rows of each side in its state until its watermark says that no partner can come. That watermark is the platform's (`windowing`): both
-sides carry it in their event time, from the same control rows. So no row in time is behind it, and rows without a partner come once.
+As a stream it is Spark's own join of two streams, as a batch its plain join: with one condition.
+
+Spark keeps the rows of each side in its state until its watermark says that no partner can come. That watermark is the
+platform's (`windowing`): both sides carry it in their event time, from the same control rows. So no row in time is
+behind it, and rows without a partner come once.
 
 Who calls it: `results`. Errors: Refused for sides that can't be joined. Not promised: the order of rows.
 """
@@ -65,7 +68,8 @@ def check_side(output: Output, function: str, side: Any, at: str, *, stateless: 
         raise Refused(
             f"{what}the side {function} aggregates, or keeps other state of the stream",
             data=NOTHING,
-            hint="a side selects records and computes columns; aggregate the joined rows in an output of their own, or in the table",
+            hint="a side selects records and computes columns; aggregate the joined rows in an output of their "
+            "own, or in the table",
         )
 
 

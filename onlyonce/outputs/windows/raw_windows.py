@@ -1,9 +1,13 @@
-"""Windows of a query that keeps no state. The records of a window are read from `events` when it closes: of an output's files, and where `panes` asks for it.
+"""Windows of a query that keeps no state.
 
-Spark would give rows of files in the batch that reads them, so a window would be spread over many batches; and what it keeps a state for it
-gives a batch after the one that closes the window. Here the stream only tells how far it has come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
-these rows, so a replay reads the same. The log tells which batches of receive have records of the windows that close (`window_counts`): their files are read,
-without a look at the table. Where the log has only sums of them, another life has met some, or they are more than FEW, the table is read.
+The records of a window are read from `events` when it closes: of an output's files, and where `panes` asks for it.
+
+Spark would give rows of files in the batch that reads them, so a window would be spread over many batches; and what it
+keeps a state for it gives a batch after the one that closes the window. Here the stream only tells how far it has come.
+The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix these
+rows, so a replay reads the same. The log tells which batches of receive have records of the windows that close
+(`window_counts`): their files are read, without a look at the table. Where the log has only sums of them, another life
+has met some, or they are more than FEW, the table is read.
 
 Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
 """
@@ -32,14 +36,17 @@ from onlyonce.outputs.windows import closing_rows, windowing
 from onlyonce.receive import events, past_rows
 
 Ends = tuple[int | None, int | None]
-"""Windows whose ends are later than the first, and not later than the second, in microseconds. First None: all up to the second. Second None: none."""
+"""Windows whose ends are later than the first, and not later than the second, in microseconds. First None: all up to
+the second. Second None: none."""
 FEW = 256
 """Batches of receive whose files are found by the log: an entry of Delta's log is read for each."""
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join and of a processor too. (A
-    bounded run has one batch, and says nothing of state.)"""
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those
+    of a join and of a processor too.
+
+    (A bounded run has one batch, and says nothing of state.)"""
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return False
     return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
@@ -54,9 +61,11 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
     if made and not isinstance(root.sink, FileSink):
         raise Refused(
-            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files are complete",
+            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files "
+            "are complete",
             data="nothing was written",
-            hint="declare it as an output of its own, without from_output: then its windows are written when they close",
+            hint="declare it as an output of its own, without from_output: then its windows are written when they "
+            "close",
         )
     if isinstance(root.sink, FileSink) and isinstance(root.window, Session):
         raise Refused(
@@ -68,7 +77,10 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
 
 
 def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:
-    """Which windows close between two versions of `events`, of which the second is the last of `versions`. After None: all that are closed."""
+    """Which windows close between two versions of `events`, of which the second is the last of `versions`.
+
+    After None: all that are closed.
+    """
     before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
     return before, now
 
@@ -105,14 +117,20 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
 
 
 def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions) -> list[Any] | None:
-    """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is for the table to tell."""
+    """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is
+    for the table to tell."""
     window, (before, now) = root.window, closing
     assert isinstance(window, Fixed | Sliding)
     if before is None or now is None:
         return None
     if not closes_any(root, closing):
         return []
-    met = run(query.database, lambda conn: batches.met_first(conn, context.instance, query.lineage, root.name, (before, now), longest(window)))
+    met = run(
+        query.database,
+        lambda conn: batches.met_first(
+            conn, context.instance, query.lineage, root.name, (before, now), longest(window)
+        ),
+    )
     if met is not None and not met.told:
         return None
     first = versions.after if met is None else min(versions.after, read_upto(met.source_from))
@@ -121,7 +139,8 @@ def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, vers
 
 
 def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
-    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are not opened."""
+    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are
+    not opened."""
     if now is None or now == before:
         return F.lit(False)
     found = F.col("oo_event_time") < F.timestamp_micros(F.lit(now))

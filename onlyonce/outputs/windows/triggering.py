@@ -1,10 +1,13 @@
 """Panes of open windows by a trigger (`AfterRecords`, `AfterTime`): which windows a batch writes, and their rows.
 
-Spark tells an open window's rows with the batch that changes them, and not later. So an output with a trigger keeps no state in Spark: its stream only tells how far it has come, as with files of
-records (`raw_windows`). A batch reads all records in time of the windows that fire with it, or close with it, from `events`, and gives them to the function at once.
+Spark tells an open window's rows with the batch that changes them, and not later. So an output with a trigger keeps no
+state in Spark: its stream only tells how far it has come, as with files of records (`raw_windows`). A batch reads all
+records in time of the windows that fire with it, or close with it, from `events`, and gives them to the function at
+once.
 
-What fires is decided by the log alone: what the committed batches before have left (`panes.held`), what this one has met, and when it began by its row. So a replay decides the same,
-and reads the same rows, those of the versions of `events` in its row. Who calls it: `outputs`, `finishing`. Errors: those of the function, and of Spark.
+What fires is decided by the log alone: what the committed batches before have left (`panes.held`), what this one has
+met, and when it began by its row. So a replay decides the same, and reads the same rows, those of the versions of
+`events` in its row. Who calls it: `outputs`, `finishing`. Errors: those of the function, and of Spark.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ def fired(context: RunContext, query: Query, root: Output, batch: Batch, version
     assert root.trigger is not None
     met = window_log.counted(context, query, root, window_log.received(context, query, versions))
     before = run(query.database, lambda conn: panes.held(conn, context.instance, root.name))
-    starts, ends, records = (met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time"))
+    starts, ends, records = (
+        met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time")
+    )
     in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
     closed = raw_windows.closed_at(context, root, versions.upto)
     due, left = triggers.decided(root.trigger, before, in_time, closed, _micros(batch.plan.system_time))

@@ -1,10 +1,12 @@
 """Whether an output's function asks the watermark only for windows that have ended.
 
-Spark plans one batch more, without rows, whenever the watermark has moved: a whole pass over the state. An aggregation by `oo_window` finds nothing there to write
-unless a window has ended. So its watermark moves from end to end (`windowing.last_closed`). Anything else that keeps state, such as timers of the function's own,
-may wait for a time inside a window, and has the exact one.
+Spark plans one batch more, without rows, whenever the watermark has moved: a whole pass over the state. An aggregation
+by `oo_window` finds nothing there to write unless a window has ended. So its watermark moves from end to end
+(`windowing.last_closed`). Anything else that keeps state, such as timers of the function's own, may wait for a time
+inside a window, and has the exact one.
 
-Who calls it: `reading`. No errors. Not promised: that it knows each plan that would do; one that it does not know has the exact watermark.
+Who calls it: `reading`. No errors. Not promised: that it knows each plan that would do; one that it does not know has
+the exact watermark.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from onlyonce.outputs.windows import windowing
 
 
 def chosen(window: Window | None, by: Callable[[windowing.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
-    """What an output's function makes of its rows, under the watermark that does for it. `by` gives the rows and what becomes of them under one of the two."""
+    """What an output's function makes of its rows, under the watermark that does for it.
+
+    `by` gives the rows and what becomes of them under one of the two.
+    """
     rows, result = by(windowing.last_closed)
     if window is None or is_asked_at_ends(rows, result):
         return result
@@ -28,7 +33,8 @@ def chosen(window: Window | None, by: Callable[[windowing.Until], tuple[DataFram
 
 
 def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:
-    """Whether what a function has made of its rows keeps no state, or only that of one aggregation by the window that they had."""
+    """Whether what a function has made of its rows keeps no state, or only that of one aggregation by the window that
+    they had."""
     keeping = list(_keeping_state(_plan(result)))
     return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))
 

@@ -1,4 +1,5 @@
-"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, which of them it has rejected, and what it has written of each window.
+"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, which of them it has
+rejected, and what it has written of each window.
 
 Who calls it: `outputs`, at the end of a batch. No errors of its own.
 """
@@ -32,6 +33,7 @@ from onlyonce.session import schemas
 
 FATES = ("in_time", "late", "rejected")
 
+
 @dataclass(frozen=True)
 class Met:
     """What an output has met with some receive batches, in (record, window) pairs.
@@ -49,7 +51,8 @@ class Met:
 
 
 def received(context: RunContext, query: Query, versions: Versions) -> list[Any]:
-    """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many batches as it takes."""
+    """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
+    batches as it takes."""
     after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
     return run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
 
@@ -80,11 +83,15 @@ def written(
     versions: Versions,
     windows: Mapping[str, pa.Table],
 ) -> None:
-    """What is known of the windows from this batch on, by output. One is final when it has closed: where the batch writes it then, at
-    once, and else when `events` is read so far that nothing in time can come for it. Of a join it is so by what the batches before have read:
-    its rows without a partner come a batch later; of a processor too, for the rows of its timers."""
+    """What is known of the windows from this batch on, by output.
+
+    One is final when it has closed: where the batch writes it then, at once, and else when `events` is read so far that
+    nothing in time can come for it. Of a join it is so by what the batches before have read: its rows without a partner
+    come a batch later; of a processor too, for the rows of its timers."""
     root = chain[0]
-    as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
+    as_they_come = (
+        raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
+    )
     whole = not root.is_early and not as_they_come
     for output, made in windows.items():
         if as_they_come:
@@ -92,7 +99,13 @@ def written(
         else:
             batches.add_panes(conn, batch, context.instance, output, made, final=whole)
     if not whole:
-        panes.close(conn, context.instance, root, [output.name for output in chain], versions.after if root.gives_as_it_comes else versions.upto)
+        panes.close(
+            conn,
+            context.instance,
+            root,
+            [output.name for output in chain],
+            versions.after if root.gives_as_it_comes else versions.upto,
+        )
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> pa.Table:
@@ -123,5 +136,7 @@ def _of_life(query: Query, counts: pa.Table) -> pa.Table:
     closed = pc.fill_null(pc.less(counts.column("window_start").cast(pa.int64()), query.first_window), False)
     late = reduce(pc.add, (counts.column(fate) for fate in FATES))
     for fate, instead in {"in_time": 0, "late": late, "rejected": 0}.items():
-        counts = counts.set_column(counts.column_names.index(fate), fate, pc.if_else(closed, instead, counts.column(fate)))
+        counts = counts.set_column(
+            counts.column_names.index(fate), fate, pc.if_else(closed, instead, counts.column(fate))
+        )
     return counts

@@ -1,4 +1,6 @@
-"""Windows and lateness as Spark expressions. The rule is that of `onlyonce/model/frontier.py`; a test holds the two equal.
+"""Windows and lateness as Spark expressions.
+
+The rule is that of `onlyonce/model/frontier.py`; a test holds the two equal.
 
 In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data rows advance
 drops rows that are in time.
@@ -44,14 +46,18 @@ def closed_until(window: Window, lateness: timedelta) -> Column:
     ended = _up(_last_end(window, _micros("oo_frontier.ended")))
     silent = F.least(
         _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
-        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(behind))),
+        F.when(
+            F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(behind))
+        ),
     )
     return F.timestamp_micros(F.greatest(tide, ended, silent))
 
 
 def is_late(window: Window, lateness: timedelta) -> Column:
-    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its reach. Of a chain also whether
-    an output before it has left the record out."""
+    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its
+    reach.
+
+    Of a chain also whether an output before it has left the record out."""
     late = met_closed(window, lateness)
     return late | chaining.left_out(window) if isinstance(window, Chained) else late
 
@@ -65,14 +71,16 @@ def met_closed(window: Window, lateness: timedelta) -> Column:
 
 
 def taken_until(window: Window, lateness: timedelta) -> Column:
-    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in time and gives up all rows of a
-    window that is closed."""
+    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in
+    time and gives up all rows of a window that is closed."""
     return closed_until(window, lateness) + _interval(reach(window))
 
 
 def after_merge(condition: Column) -> Column:
-    """A condition on whole sessions. Spark pushes a plain one below their merge, where each record has a session of its own: there it
-    would leave records out, and give shorter sessions."""
+    """A condition on whole sessions.
+
+    Spark pushes a plain one below their merge, where each record has a session of its own: there it would leave records
+    out, and give shorter sessions."""
     return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))
 
 
@@ -97,12 +105,16 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
 def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
     """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
     start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
-    return rows.withColumn("oo_window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end")))
+    return rows.withColumn(
+        "oo_window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end"))
+    )
 
 
 def last_closed(window: Window, lateness: timedelta) -> Column:
-    """The end of the last window that is closed. The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may
-    end at any time, and have `closed_until`."""
+    """The end of the last window that is closed.
+
+    The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may end at any
+    time, and have `closed_until`."""
     closed = closed_until(window, lateness)
     if isinstance(window, Session):
         return closed
@@ -114,7 +126,8 @@ def last_closed(window: Window, lateness: timedelta) -> Column:
 
 
 def in_stream(events: DataFrame, output: Output, until: Until = closed_until) -> DataFrame:
-    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`, from each control row."""
+    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`,
+    from each control row."""
     if output.window is None:
         return events.filter("oo_kind = 'kept'")
     controls = events.filter("oo_kind = 'control'")
@@ -139,15 +152,17 @@ def in_batch(events: DataFrame, output: Output) -> DataFrame:
 
 
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
-    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and the
-    last event time of the late ones, late_from and late_to, in microseconds."""
+    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and
+    the last event time of the late ones, late_from and late_to, in microseconds."""
     keyed = judged(kept, window, lateness).select("oo_window", "oo_event_time", "late")
     late = F.col("late")
     of_session = F.when(late & F.lit(isinstance(window, Session)), _micros("oo_event_time"))
     return keyed.groupBy("oo_window").agg(
-        F.count_if(~late).alias("in_time"), F.count_if(late).alias("late"),
-        F.min(of_session).alias("late_from"), F.max(of_session).alias("late_to"),
-    )  # fmt: skip
+        F.count_if(~late).alias("in_time"),
+        F.count_if(late).alias("late"),
+        F.min(of_session).alias("late_from"),
+        F.max(of_session).alias("late_to"),
+    )
 
 
 def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
@@ -161,7 +176,8 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 
 
 def bounds() -> dict[str, Column]:
-    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own time zone."""
+    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own
+    time zone."""
     return {"window_start": F.unix_micros("oo_window.start"), "window_end": F.unix_micros("oo_window.end")}
 
 
@@ -243,7 +259,8 @@ def _other_zone(window: Fixed, what: str) -> Refused:
     return Refused(
         f"Java and Python have different rules for the time zone {window.timezone}: {what}",
         data="nothing was written",
-        hint="bring both to the same version of the time zone data: update Java, and the system's or the package tzdata",
+        hint="bring both to the same version of the time zone data: update Java, and the system's or the package "
+        "tzdata",
     )
 
 

@@ -1,11 +1,15 @@
-"""Files in which tasks keep what they have made of their lines: blocks of plain records, and the lines that are left. Every executor can read them.
+"""Files in which tasks keep what they have made of their lines: blocks of plain records, and the lines that are left.
 
-The driver is told where the files are, and tells the tasks that read them. So nothing crosses an exchange, which would take a quarter of
-a batch's time. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and each
-attempt of a task its own files, so no two write to one place. The folder is removed with the attempt.
+Every executor can read them.
 
-Who calls it: `receive`, `exchange` and `straight`; the driver makes the folders, the tasks the files. Errors: OSError, after which Spark tries the task
-again; Retryable for a file that has gone. Not promised: that a killed driver leaves nothing. The next driver removes what is left.
+The driver is told where the files are, and tells the tasks that read them. So nothing crosses an exchange, which would
+take a quarter of a batch's time. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a
+folder of its own, and each attempt of a task its own files, so no two write to one place. The folder is removed with
+the attempt.
+
+Who calls it: `receive`, `exchange` and `straight`; the driver makes the folders, the tasks the files. Errors: OSError,
+after which Spark tries the task again; Retryable for a file that has gone. Not promised: that a killed driver leaves
+nothing. The next driver removes what is left.
 """
 
 from __future__ import annotations
@@ -23,13 +27,17 @@ from onlyonce.model.errors import Retryable
 from onlyonce.session.worker import GONE, Batches, Work
 
 GIVES = "target int, file string, start bigint, bytes bigint"
-"""What a task tells: of each block for which partition it is and where, and the file of the lines that are left, without a target."""
+"""What a task tells: of each block for which partition it is and where, and the file of the lines that are left,
+without a target."""
 _GIVES = pa.schema([("target", pa.int32()), ("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
 
 
 @contextmanager
 def folder(home: Path, epoch: int) -> Iterator[Path]:
-    """A folder for one attempt of a batch, and for no longer. What fails in it after it was cleared away is Retryable, as GONE."""
+    """A folder for one attempt of a batch, and for no longer.
+
+    What fails in it after it was cleared away is Retryable, as GONE.
+    """
     path = home / str(epoch) / uuid4().hex
     path.mkdir(parents=True)
     try:
@@ -43,7 +51,10 @@ def folder(home: Path, epoch: int) -> Iterator[Path]:
 
 
 def clear(home: Path, epoch: int) -> None:
-    """Take away what drivers of earlier epochs have left. One that is still at work is fenced, and its batch is another's."""
+    """Take away what drivers of earlier epochs have left.
+
+    One that is still at work is fenced, and its batch is another's.
+    """
     for left in home.glob("*"):
         if left.name.isdigit() and int(left.name) < epoch:
             shutil.rmtree(left, ignore_errors=True)
@@ -137,5 +148,6 @@ def _gone(name: str) -> Retryable:
     return Retryable(
         f"{GONE}: {name} was taken away or cut",
         data="nothing of this batch is half done",
-        hint="run the same command again; if it happens again, see that all executors have the same folder, and who clears it",
+        hint="run the same command again; if it happens again, see that all executors have the same folder, and "
+        "who clears it",
     )

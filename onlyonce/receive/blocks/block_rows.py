@@ -1,9 +1,12 @@
-"""Blocks of records as rows among other rows, where executors share no disk: Spark's exchange brings them to the task of their partition.
+"""Blocks of records as rows among other rows, where executors share no disk: Spark's exchange brings them to the task
+of their partition.
 
-Lines are read once: what a task makes of them are rows with a block and the partition that it is for, and the lines that are left, which the table's reader
-reads as they pass. Spark keeps what is exchanged on the disks of the executors. If one is lost, the tasks that wrote there read their lines again.
+Lines are read once: what a task makes of them are rows with a block and the partition that it is for, and the lines
+that are left, which the table's reader reads as they pass. Spark keeps what is exchanged on the disks of the executors.
+If one is lost, the tasks that wrote there read their lines again.
 
-Who calls it: `exchange`. Errors: those of the source. Not promised: where a block is cut; a task that is done again may cut it elsewhere.
+Who calls it: `exchange`. Errors: those of the source. Not promised: where a block is cut; a task that is done again may
+cut it elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ GIVES = f"block binary, target int, {BOUND} timestamp"
 
 def read(spark: SparkSession, lines: Lines, reader: Work) -> DataFrame:
     """The lines that are left as rows like `lines.LINE`, with BOUND, and blocks as rows of their own, with CARRIED."""
-    frames, chosen = [], lines.chosen  # a task is sent what its function holds, and of `lines` the rows are the driver's
+    frames, chosen = (
+        [],
+        lines.chosen,
+    )  # a task is sent what its function holds, and of `lines` the rows are the driver's
 
     def of_lines(found: Batches) -> Batches:
         return reader(chosen.of_batches(found))
@@ -60,4 +66,6 @@ def apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.Scalar]]:
 
 def _with_blocks(schema: StructType) -> StructType:
     # Nulls anywhere, whatever the rows promise.
-    return StructType([StructField(field.name, field.dataType) for field in [*schema.fields, *schemas.of(GIVES).fields]])
+    return StructType(
+        [StructField(field.name, field.dataType) for field in [*schema.fields, *schemas.of(GIVES).fields]]
+    )

@@ -1,11 +1,12 @@
 """Turns the lines of a batch into records, and brings each record to the task of its partition.
 
-A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in files, and the driver is
-told where (`block_files`). The lines that are left are rows: the table's reader reads them (`parse`), and one exchange brings them to their
-partition. Mostly no line is left, and then nothing is exchanged. Where executors share no disk, blocks are rows among those (`block_rows`).
+A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in
+files, and the driver is told where (`block_files`). The lines that are left are rows: the table's reader reads them
+(`parse`), and one exchange brings them to their partition. Mostly no line is left, and then nothing is exchanged. Where
+executors share no disk, blocks are rows among those (`block_rows`).
 
-Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
-records are given to.
+Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of
+the task that the records are given to.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ Task = Callable[[Parts], Batches]
 
 @dataclass(frozen=True)
 class Read:
-    """What has become of the lines of a batch: blocks of plain records with the schema that opens them, and the other records as rows, with the columns of
-    `parse.records` and CODE. None where there are none."""
+    """What has become of the lines of a batch: blocks of plain records with the schema that opens them, and the other
+    records as rows, with the columns of `parse.records` and CODE.
+
+    None where there are none."""
 
     blocks: Sequence[Block] = ()
     schema: pa.Schema = NO_COLUMNS
@@ -64,9 +67,17 @@ class Read:
 
 
 def read(
-    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None, folder: Path | None
+    spark: SparkSession,
+    lines: Lines,
+    pipeline: Pipeline,
+    system_time: datetime,
+    reader: Reader | None,
+    folder: Path | None,
 ) -> Read:
-    """Read the lines of a batch. Without a reader all of them are rows. `folder` is for blocks, and for lines that are left; None: no disk is shared."""
+    """Read the lines of a batch.
+
+    Without a reader all of them are rows. `folder` is for blocks, and for lines that are left; None: no disk is shared.
+    """
     if reader is None:
         return Read(rows=records(spark, lines, pipeline, system_time))
     if folder is None:
@@ -124,7 +135,10 @@ def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[S
 
 
 def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
-    """The records as rows like those of `parse.records`, for whoever looks at them. `folder` must be there as long as they are read."""
+    """The records as rows like those of `parse.records`, for whoever looks at them.
+
+    `folder` must be there as long as they are read.
+    """
     found = read(spark, lines, pipeline, system_time, plain_records.reader(pipeline, system_time, 1), folder)
     frames = [] if found.rows is None else [found.rows.drop(CODE)]
     if found.blocks:

@@ -1,6 +1,8 @@
-"""Keeps rows on the task's own disk until their fate is decided, since a partition may be larger than its worker's memory.
+"""Keeps rows on the task's own disk until their fate is decided, since a partition may be larger than its worker's
+memory.
 
-Who calls it: `receive_task`. Errors: OSError. The file has no name, so nothing is left of it when the process is killed.
+Who calls it: `receive_task`. Errors: OSError. The file has no name, so nothing is left of it when the process is
+killed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a table beside, `<path>_deleted`.
+"""Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a table beside,
+`<path>_deleted`.
 
-A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table beside, then the upsert removes
-and writes rows. A kill between the two is repeated by the replay. A position beside never goes back, and nothing takes one out. So what a batch
-does to a key depends on the newest delete alone, whatever came in between. A batch reads those files of the table beside that may hold a key of its own.
-There is one row for each key that was ever deleted, of its keys and its newest_by alone.
+A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table
+beside, then the upsert removes and writes rows. A kill between the two is repeated by the replay. A position beside
+never goes back, and nothing takes one out. So what a batch does to a key depends on the newest delete alone, whatever
+came in between. A batch reads those files of the table beside that may hold a key of its own. There is one row for each
+key that was ever deleted, of its keys and its newest_by alone.
 
-Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody else's, and for a target that is such a table; else those of `delta.once`.
+Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody else's, and for a target that is such a
+table; else those of `delta.once`.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ class Deletes:
             return
         path = beside(self.path)
         passing("delta-before-deletes")
-        changing.change(path, commit, delta_upsert.Upsert(gone, path, self._identity, self.is_newer()), replayed=replayed)
+        changing.change(
+            path, commit, delta_upsert.Upsert(gone, path, self._identity, self.is_newer()), replayed=replayed
+        )
         passing("delta-after-deletes")
 
     def standing(self, rows: DataFrame) -> DataFrame:
@@ -96,7 +101,11 @@ class Deletes:
 
     @property
     def _kept(self) -> list[str]:
-        return [*dict.fromkeys([*self.sink.keys, *self.sink.newest_by, *([VALID_FROM] if self.sink.write == HISTORY else [])])]
+        return [
+            *dict.fromkeys(
+                [*self.sink.keys, *self.sink.newest_by, *([VALID_FROM] if self.sink.write == HISTORY else [])]
+            )
+        ]
 
 
 def of(path: Location, sink: Delta) -> Deletes | None:

@@ -1,9 +1,11 @@
 """Checks that a Delta table can take the rows of a batch, before the batch's unit is committed.
 
-A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be written nor withdrawn.
+A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be
+written nor withdrawn.
 
-Who calls it: `sink_delta`. Errors: InvariantBroken for two rows with the same keys, Refused for rows that break a constraint of the
-table. Not promised: that the write succeeds, for a disk may be full. `onlyonce lineage new` then withdraws the unit.
+Who calls it: `sink_delta`. Errors: InvariantBroken for two rows with the same keys, Refused for rows that break a
+constraint of the table. Not promised: that the write succeeds, for a disk may be full. `onlyonce lineage new` then
+withdraws the unit.
 """
 
 from __future__ import annotations
@@ -39,8 +41,13 @@ class Merges(Protocol):
         """Return the rows that would be written."""
 
 
-def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None) -> None:
-    """Raise for rows that can't be written. `stored`: those of them that will be in the table. `plan`: makes the change, if it keeps what the rows do not give."""
+def check(
+    output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None
+) -> None:
+    """Raise for rows that can't be written.
+
+    `stored`: those of them that will be in the table. `plan`: makes the change, if it keeps what the rows do not give.
+    """
     if output.sink.write in ("upsert", HISTORY):
         _check_keys(output, rows)
         _check_order(output, rows)
@@ -63,8 +70,13 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame, pl
 
 
 def conditions(table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()) -> dict[str, str]:
-    """What a row must be, by the table's constraints and its columns; of those that the table generates where the output has `given` them."""
-    return _own(table, there, given) | delta_inside.conditions(there, written.schema) | delta_files.conditions(there, table.metadata().partition_columns)
+    """What a row must be, by the table's constraints and its columns; of those that the table generates where the
+    output has `given` them."""
+    return (
+        _own(table, there, given)
+        | delta_inside.conditions(there, written.schema)
+        | delta_files.conditions(there, table.metadata().partition_columns)
+    )
 
 
 def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[str, str]:
@@ -73,7 +85,9 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
         for key, text in table.metadata().configuration.items()
         if key.startswith(CONSTRAINT)
     }
-    checks |= {f"column {field.name} is NOT NULL": f"{quoted(field.name)} IS NOT NULL" for field in there if not field.nullable}
+    checks |= {
+        f"column {field.name} is NOT NULL": f"{quoted(field.name)} IS NOT NULL" for field in there if not field.nullable
+    }
     checks |= {
         f"column {field.name} is generated": f"{quoted(field.name)} <=> CAST({field.metadata[GENERATED]} AS {field.dataType.simpleString()})"
         for field in there

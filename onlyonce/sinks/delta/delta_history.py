@@ -1,10 +1,13 @@
-"""Histories (SCD type 2) in Delta, as `postgres_history` has them: each change is a version of its key's row, with the time from which and to which it held.
+"""Histories (SCD type 2) in Delta, as `postgres_history` has them: each change is a version of its key's row, with the
+time from which and to which it held.
 
-A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends the one before it, and is kept in the
-table beside, by a commit before. What a key has in the table, what the batch brings and what is beside are put in order together. The versions that are
-new, and those that end elsewhere than they did, are then upserted by key and position. What was written before is written over itself.
+A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends the
+one before it, and is kept in the table beside, by a commit before. What a key has in the table, what the batch brings
+and what is beside are put in order together. The versions that are new, and those that end elsewhere than they did, are
+then upserted by key and position. What was written before is written over itself.
 
-Who calls it: `sink_delta`. Errors: those of Spark. Not promised: that times grow. Where the source's clock went back, a version ends before it begins.
+Who calls it: `sink_delta`. Errors: those of Spark. Not promised: that times grow. Where the source's clock went back, a
+version ends before it begins.
 """
 
 from __future__ import annotations
@@ -69,12 +72,20 @@ class History:
     def _changes(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
         """All changes of the keys of the batch: those of the batch, of the table, and the deletes beside."""
         there = delta_rows.schema(table)
-        came = self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes) if self.sink.deletes else self.rows
+        came = (
+            self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes)
+            if self.sink.deletes
+            else self.rows
+        )
         came = delta_rows.as_stored(came, there)
         kept = self._of_keys(delta_rows.read(self.rows.sparkSession, self.path, table, files).drop(delta_rows.FILE))
         kept = kept.join(came.alias("s"), delta_upsert.matched(self._identity), "left_anti")
         found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)
-        return found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if self.sink.deletes else found
+        return (
+            found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True)
+            if self.sink.deletes
+            else found
+        )
 
     def _ended(self) -> DataFrame:
         """The deletes of the keys of the batch, its own too: they are there by the commit before."""
@@ -86,7 +97,9 @@ class History:
     def _moved(self, changes: DataFrame) -> DataFrame:
         """The versions that are new or end elsewhere than they did, as they are to be."""
         later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.newest_by))
-        ended = changes.withColumns({UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()})
+        ended = changes.withColumns(
+            {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}
+        )
         same = F.col(VALID_TO).eqNullSafe(F.col(UNTIL)) & F.col(IS_CURRENT).eqNullSafe(F.col(NEWEST))
         found = ended.filter(~F.col(GONE) & (F.col(NEW) | ~same))
         return found.withColumns({VALID_TO: F.col(UNTIL), IS_CURRENT: F.col(NEWEST)}).drop(NEW, GONE, UNTIL, NEWEST)
@@ -97,5 +110,7 @@ class History:
 
 
 def _marked(rows: DataFrame, *, new: bool, gone: bool = False) -> DataFrame:
-    ends: dict[str, Column] = {field.name: F.lit(None).cast(field.dataType) for field in ENDS if field.name not in rows.columns}
+    ends: dict[str, Column] = {
+        field.name: F.lit(None).cast(field.dataType) for field in ENDS if field.name not in rows.columns
+    }
     return rows.withColumns({NEW: F.lit(new), GONE: F.lit(gone), **ends})

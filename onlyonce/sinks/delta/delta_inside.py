@@ -1,4 +1,6 @@
-"""What must not be null inside the columns of a Delta table: fields of structures, elements of arrays, values of maps. Pure.
+"""What must not be null inside the columns of a Delta table: fields of structures, elements of arrays, values of maps.
+
+Pure.
 
 Who calls it: `delta_fit`. No errors.
 """
@@ -11,7 +13,8 @@ from onlyonce.session.names import quoted
 
 
 def conditions(there: StructType, given: StructType) -> dict[str, str]:
-    """What a row must be, as SQL by its name, for the columns in which the rows' own types allow a null that the table's do not."""
+    """What a row must be, as SQL by its name, for the columns in which the rows' own types allow a null that the
+    table's do not."""
     own = {field.name: field.dataType for field in given}
     found = {}
     for field in there:
@@ -25,7 +28,9 @@ def _looser(given: DataType, there: DataType) -> bool:
     if isinstance(there, StructType) and isinstance(given, StructType):
         own = {field.name.lower(): field for field in given}
         return any(
-            (found := own.get(field.name.lower())) is None or (found.nullable and not field.nullable) or _looser(found.dataType, field.dataType)
+            (found := own.get(field.name.lower())) is None
+            or (found.nullable and not field.nullable)
+            or _looser(found.dataType, field.dataType)
             for field in there
             if not field.nullable or _strict(field.dataType)
         )
@@ -42,10 +47,18 @@ def _strict(kind: DataType) -> bool:
 
 def _inside(value: str, kind: DataType, depth: int) -> str:
     if isinstance(kind, StructType):
-        return " AND ".join(filter(None, (_part(f"{value}.{quoted(field.name)}", field.dataType, field.nullable, depth) for field in kind)))
+        return " AND ".join(
+            filter(
+                None, (_part(f"{value}.{quoted(field.name)}", field.dataType, field.nullable, depth) for field in kind)
+            )
+        )
     if isinstance(kind, ArrayType):
         return _each(value, kind.elementType, kind.containsNull, depth)
-    return _each(f"map_values({value})", kind.valueType, kind.valueContainsNull, depth) if isinstance(kind, MapType) else ""
+    return (
+        _each(f"map_values({value})", kind.valueType, kind.valueContainsNull, depth)
+        if isinstance(kind, MapType)
+        else ""
+    )
 
 
 def _each(values: str, kind: DataType, nullable: bool, depth: int) -> str:

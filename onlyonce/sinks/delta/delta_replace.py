@@ -1,4 +1,5 @@
-"""The rows of a span of windows are replaced, as a plan: files with no other rows go as they are, and what else a file holds is written again with the new rows.
+"""The rows of a span of windows are replaced, as a plan: files with no other rows go as they are, and what else a file
+holds is written again with the new rows.
 
 Who calls it: `sink_delta`. Errors: those of Spark.
 """
@@ -29,8 +30,10 @@ START = "window_start"
 
 @dataclass(frozen=True)
 class Replace:
-    """The rows that come in the place of those whose windows start in the span. `date`: the column with the window's date; the table may be partitioned by it.
-    `check`: gets what the rows hold, as they were written."""
+    """The rows that come in the place of those whose windows start in the span.
+
+    `date`: the column with the window's date; the table may be partitioned by it. `check`: gets what the rows hold, as
+    they were written."""
 
     rows: DataFrame
     path: Location

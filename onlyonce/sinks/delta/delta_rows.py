@@ -1,6 +1,9 @@
-"""Rows of data files of a user's Delta table, read by Spark's tasks. Which files there are, the driver says: Spark does not look at the table's log.
+"""Rows of data files of a user's Delta table, read by Spark's tasks.
 
-Who calls it: `delta_append`, `delta_upsert`, `delta_replace`, `delta_deletes`. Errors: those of Spark; a file that a VACUUM has taken meanwhile is one of them.
+Which files there are, the driver says: Spark does not look at the table's log.
+
+Who calls it: `delta_append`, `delta_upsert`, `delta_replace`, `delta_deletes`. Errors: those of Spark; a file that a
+VACUUM has taken meanwhile is one of them.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequen
     for partition, places in groups.items():
         values = dict(partition)
         rows = reader.parquet(*places).withColumn(FILE, F.col("_metadata.file_path"))
-        parts.append(rows.select(*[_value(field, values) if field in by else F.col(quoted(field.name)) for field in whole], FILE))
+        parts.append(
+            rows.select(*[_value(field, values) if field in by else F.col(quoted(field.name)) for field in whole], FILE)
+        )
     return reduce(DataFrame.union, parts)
 
 
@@ -82,8 +87,15 @@ def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
 
 
 def generated(rows: DataFrame, there: StructType, given: Collection[str], new: Column | None = None) -> DataFrame:
-    """Return rows with what the table generates in its columns that are not `given`. `new`: which rows are written anew; the others stay."""
-    made = {field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType) for field in there if GENERATED in field.metadata and field.name not in given}
+    """Return rows with what the table generates in its columns that are not `given`.
+
+    `new`: which rows are written anew; the others stay.
+    """
+    made = {
+        field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType)
+        for field in there
+        if GENERATED in field.metadata and field.name not in given
+    }
     if new is not None:
         made = {name: F.when(new, value).otherwise(F.col(quoted(name))) for name, value in made.items()}
     return rows.withColumns(made) if made else rows

@@ -13,7 +13,8 @@ from onlyonce.sinks.delta import delta_features
 from onlyonce.storage import opening
 
 FORGETS = "delta.setTransactionRetentionDuration"
-"""After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
+"""After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next
+start."""
 
 
 def check(table: DeltaTable, path: Location, output: Output) -> None:

@@ -1,10 +1,13 @@
-"""An upsert into a Delta table by keys, as a plan: which files may hold the keys, and what comes in their place. `t` is a row of the table, `s` one that arrives.
+"""An upsert into a Delta table by keys, as a plan: which files may hold the keys, and what comes in their place.
+
+`t` is a row of the table, `s` one that arrives.
 
 1. By the partition and the statistics of files, those are left out that hold none of the keys.
 2. A job reads the keys of the others, and finds the files that do hold one.
 3. A job writes those files' rows again, with those of the batch in their place, and the new ones.
 
-What a MERGE of Spark would do, row by row: a test holds it beside that. Who calls it: `sink_delta`, `delta_deletes`. Errors: those of Spark.
+What a MERGE of Spark would do, row by row: a test holds it beside that. Who calls it: `sink_delta`, `delta_deletes`.
+Errors: those of Spark.
 """
 
 from __future__ import annotations
@@ -41,12 +44,21 @@ def as_new(newest_by: Iterable[str]) -> Column:
 
 
 def bounds(rows: DataFrame, columns: Sequence[str], each: Sequence[str] = ()) -> dict[str, Bounds]:
-    """The values of some columns, by one look at the rows: the least and the largest; of the columns in `each`, which have few, all."""
+    """The values of some columns, by one look at the rows: the least and the largest; of the columns in `each`, which
+    have few, all."""
     asked = []
     for name in columns:
         column = quoted(name)
-        asked += [F.min(column), F.max(column), F.count_if(F.isnull(column)), F.collect_set(column) if name in each else F.lit(None)]
-    found = [column[0] for column in rows.agg(*[one.alias(str(number)) for number, one in enumerate(asked)]).toArrow().columns]
+        asked += [
+            F.min(column),
+            F.max(column),
+            F.count_if(F.isnull(column)),
+            F.collect_set(column) if name in each else F.lit(None),
+        ]
+    found = [
+        column[0]
+        for column in rows.agg(*[one.alias(str(number)) for number, one in enumerate(asked)]).toArrow().columns
+    ]
     told = {}
     for number, name in enumerate(columns):
         least, largest, nulls, among = found[4 * number : 4 * number + 4]
@@ -57,8 +69,11 @@ def bounds(rows: DataFrame, columns: Sequence[str], each: Sequence[str] = ()) ->
 
 @dataclass(frozen=True, eq=False)
 class Upsert:
-    """The rows of a batch for a table at `path`. `newer`: when one that arrives replaces the one of its keys (None: always). `gone`: the column of those that arrive which
-    says that the row of the keys goes; it is not stored. `further`: columns whose values tell, beside the keys, in which files a row can be."""
+    """The rows of a batch for a table at `path`.
+
+    `newer`: when one that arrives replaces the one of its keys (None: always). `gone`: the column of those that arrive
+    which says that the row of the keys goes; it is not stored. `further`: columns whose values tell, beside the keys,
+    in which files a row can be."""
 
     rows: DataFrame
     path: Location
@@ -90,9 +105,17 @@ class Upsert:
     def _touched(self, table: DeltaTable, files: Sequence[Held]) -> list[Held]:
         if not files:
             return []
-        there = delta_rows.read(self.rows.sparkSession, self.path, table, files).select(*map(quoted, self.keys), delta_rows.FILE)
+        there = delta_rows.read(self.rows.sparkSession, self.path, table, files).select(
+            *map(quoted, self.keys), delta_rows.FILE
+        )
         arriving = self.rows.select(*map(quoted, self.keys))
-        found = there.alias("t").join(arriving.alias("s"), matched(self.keys), "left_semi").select(delta_rows.FILE).distinct().collect()
+        found = (
+            there.alias("t")
+            .join(arriving.alias("s"), matched(self.keys), "left_semi")
+            .select(delta_rows.FILE)
+            .distinct()
+            .collect()
+        )
         return delta_rows.of_names(self.path, files, [row[0] for row in found])
 
     def _merged(self, table: DeltaTable, touched: Sequence[Held]) -> DataFrame:
@@ -102,7 +125,9 @@ class Upsert:
             new = arriving.filter(~F.col(quoted(self.gone))).drop(self.gone) if self.gone else arriving
             return delta_rows.as_stored(new, there)
         old = delta_rows.read(self.rows.sparkSession, self.path, table, touched).withColumn(THERE, F.lit(True))
-        both = old.alias("t").join(arriving.withColumn(ARRIVES, F.lit(True)).alias("s"), matched(self.keys), "full_outer")
+        both = old.alias("t").join(
+            arriving.withColumn(ARRIVES, F.lit(True)).alias("s"), matched(self.keys), "full_outer"
+        )
         is_new = F.col(f"t.{THERE}").isNull()
         wins = F.lit(True) if self.newer is None else F.coalesce(self.newer, F.lit(False))
         takes = F.col(f"s.{ARRIVES}").isNotNull() & (is_new | wins)
@@ -110,7 +135,9 @@ class Upsert:
             both = both.filter(~(takes & F.coalesce(F.col(f"s.{quoted(self.gone)}"), F.lit(False))))
         given = {*arriving.columns}
         columns = [_column(field.name, takes, arrives=field.name in given) for field in there]
-        return delta_rows.generated(both.select(*columns, takes.alias(ARRIVES)), there, given, F.col(ARRIVES)).drop(ARRIVES)
+        return delta_rows.generated(both.select(*columns, takes.alias(ARRIVES)), there, given, F.col(ARRIVES)).drop(
+            ARRIVES
+        )
 
 
 def _column(name: str, takes: Column, *, arrives: bool) -> Column:

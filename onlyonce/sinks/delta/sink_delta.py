@@ -67,7 +67,9 @@ class DeltaWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Delta)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        self.path = settings.table_location(Place(target(context.pipeline, output)).of_run(context.target_suffix()).where)
+        self.path = settings.table_location(
+            Place(target(context.pipeline, output)).of_run(context.target_suffix()).where
+        )
         self._deletes = delta_deletes.of(self.path, self._sink)
         self._read_on: Appended | None = None
         self._schema = StructType()
@@ -82,12 +84,19 @@ class DeltaWriter:
         ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
         full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
-        # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
+        # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is
+        # closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
         delta_deletes.refuse_as_target(self.path, self._output)
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
-        delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {owner.PROPERTY: owner.note(self._context.platform)})
+        delta.make(
+            self.path,
+            full,
+            session,
+            [DATE] if DATE in full.names and settled else [],
+            {owner.PROPERTY: owner.note(self._context.platform)},
+        )
         self._schema, self._form = full, None
         self._check_table(opening.table(self.path))
         if self._sink.table and not self._context.target_suffix():
@@ -96,7 +105,8 @@ class DeltaWriter:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
     def _check_table(self, table: DeltaTable) -> None:
-        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its owner may alter it between two batches, but not replace it."""
+        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its
+        owner may alter it between two batches, but not replace it."""
         found = opening.form(table)
         if found == self._form:
             return
@@ -111,7 +121,10 @@ class DeltaWriter:
         return delta_features.lengths(delta_rows.schema(self._now().table))
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
-        """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
+        """Witness, write, compare.
+
+        At least once there is no witness, but Delta's transaction: it gives 0 in any mode.
+        """
         check = None if batch.at_least_once else partial(witness.check, self._unit(batch), content)
         if isinstance(rows, pa.Table) or not content.rows:
             self._append(batch, rows, content, check)
@@ -129,7 +142,13 @@ class DeltaWriter:
         return 0
 
     def _append(self, batch: Batch, rows: DataFrame | pa.Table, content: Content, check: Check | None) -> None:
-        self._witnessed(batch, content, lambda commit: delta_append.append(rows, self._now(), commit, replayed=batch.replayed, form=self._form, check=check))
+        self._witnessed(
+            batch,
+            content,
+            lambda commit: delta_append.append(
+                rows, self._now(), commit, replayed=batch.replayed, form=self._form, check=check
+            ),
+        )
 
     def _change(self, rows: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
         if self._deletes:
@@ -153,7 +172,9 @@ class DeltaWriter:
         self._check_table(self._now().table)
         table = self._now().table
         stored = delta_append.stored(_dated(content_hash.hashed(rows)), table)
-        if delta_fit.conditions(table, delta_rows.schema(table), stored, rows.columns) or {*rows.columns} - {*stored.columns}:
+        if delta_fit.conditions(table, delta_rows.schema(table), stored, rows.columns) or {*rows.columns} - {
+            *stored.columns
+        }:
             return None
         return stored
 
@@ -176,10 +197,17 @@ class DeltaWriter:
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Take out the rows that are there now, in one commit, unless the life that asks has begun a batch. Rows that come meanwhile stay."""
+        """Take out the rows that are there now, in one commit, unless the life that asks has begun a batch.
+
+        Rows that come meanwhile stay.
+        """
         table = opening.table(self.path)
         if not has_begun():
-            table.delete(commit_properties=CommitProperties(custom_metadata={"userMetadata": f"cleared by: {self._query.lineage}"}))
+            table.delete(
+                commit_properties=CommitProperties(
+                    custom_metadata={"userMetadata": f"cleared by: {self._query.lineage}"}
+                )
+            )
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
@@ -196,7 +224,9 @@ class DeltaWriter:
     def _commit(self, batch: Batch, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
         meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
-        return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant)
+        return delta.Commit(
+            self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant
+        )
 
     def _app_id(self, plan: Plan) -> str:
         return owner.app_id(self._context.platform, plan.lineage, self._output.name)

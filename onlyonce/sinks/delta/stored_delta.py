@@ -43,13 +43,18 @@ class StoredInDelta(Stored):
                 if table_features.only_for_spark(found):
                     continue
                 found.vacuum(0, dry_run=False, enforce_retention_duration=False)
-                _remove_changes(table, lambda file: mentioned(file) or mentions.in_string(file.at.removeprefix(str(table))))  # noqa: B023
+                _remove_changes(
+                    table, lambda file: mentioned(file) or mentions.in_string(file.at.removeprefix(str(table)))
+                )  # noqa: B023
                 table_statistics.remove(table, lambda at: mentioned(file_at(at, GOES)))
             _remove_empty_folders(table)
 
 
 def _remove_changes(table: Location, mentioned: Mentioned) -> None:
-    """Delete files of the change data feed, which delta-rs does not vacuum. A file that no commit names may be of a commit under way, and stays."""
+    """Delete files of the change data feed, which delta-rs does not vacuum.
+
+    A file that no commit names may be of a commit under way, and stays.
+    """
     store = stores.of(table)
     entries = [name.removesuffix(".json") for name in store.names(table / log_entries.LOG) if name.endswith(".json")]
     actions = (action for entry in entries if entry.isdecimal() for action in log_entries.actions(table, int(entry)))

@@ -56,7 +56,8 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
         raise InvariantBroken(
             f"{where} should have {winner.bytes} bytes (sha256 {winner.checksum[:16]}…), but it has {there[0]} "
             f"(sha256 {there[1][:16]}…)",
-            data=f"pane {winner.pane} of {winner.instance}, output {winner.output}, is not final; nothing was overwritten",
+            data=f"pane {winner.pane} of {winner.instance}, output {winner.output}, is not final; nothing was "
+            "overwritten",
             hint="somebody else has written there. Move that file away if it is not yours, then: onlyonce finalize",
         )
 
@@ -64,7 +65,8 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
 def missing(winner: Winner, where: object) -> InvariantBroken:
     """The error for a file that the log vouches for and that is nowhere."""
     return InvariantBroken(
-        f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output {winner.output}",
+        f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output "
+        f"{winner.output}",
         data="the log says that they were written; the pane is not final",
         hint="put the file back from a backup of the same moment; or, for a window: onlyonce backfill makes it anew",
     )

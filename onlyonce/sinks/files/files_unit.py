@@ -1,8 +1,8 @@
 """The work of one task of a file sink on an executor: write temporary files, claim the unit, record the files, commit.
 
-The files are written before the transaction, since a transaction that waits for a disk holds up others. So two attempts of a task may
-write beside each other, under different names. The claim decides whose files count, and the other attempt removes its own. A
-killed task leaves files that nobody reads; `onlyonce.sinks.files.sweep` removes them.
+The files are written before the transaction, since a transaction that waits for a disk holds up others. So two attempts
+of a task may write beside each other, under different names. The claim decides whose files count, and the other attempt
+removes its own. A killed task leaves files that nobody reads; `onlyonce.sinks.files.sweep` removes them.
 """
 
 from __future__ import annotations

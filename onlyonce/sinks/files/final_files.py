@@ -1,7 +1,8 @@
-"""Compares the files of a sharded output with what their units have recorded: the size of each, and the content of the last ones.
+"""Compares the files of a sharded output with what their units have recorded: the size of each, and the content of the
+last ones.
 
-Who calls it: `onlyonce.operate.audit_data`. Errors: Retryable while their folder or store is away. Not promised: a check of the content of
-older files. `onlyonce finalize` has read each file once, when it gave it its name.
+Who calls it: `onlyonce.operate.audit_data`. Errors: Retryable while their folder or store is away. Not promised: a
+check of the content of older files. `onlyonce finalize` has read each file once, when it gave it its name.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def disagreements(winners: list[Winner]) -> Iterator[str]:
                 hint="see that the folder or store can be reached, then run the same command again",
             ) from error
         if found:
-            yield f"{winner.name}: the log says {winner.bytes} bytes, sha256 {winner.checksum[:16]}…; {found} ({winner.place})"
+            yield (
+                f"{winner.name}: the log says {winner.bytes} bytes, sha256 {winner.checksum[:16]}…; {found} "
+                f"({winner.place})"
+            )
 
 
 def _found(store: Store, winner: Winner, read: bool) -> str | None:

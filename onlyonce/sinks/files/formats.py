@@ -1,6 +1,9 @@
-"""Writes rows as the bytes of one file. A format is a function of (binary file, schema, record batches), called once for each file.
+"""Writes rows as the bytes of one file.
 
-Without batches each format writes a valid empty file. JSON lines and text are given one column of finished lines, which Spark has made.
+A format is a function of (binary file, schema, record batches), called once for each file.
+
+Without batches each format writes a valid empty file. JSON lines and text are given one column of finished lines, which
+Spark has made.
 
 Who calls it: `onlyonce.sinks.files.files_unit`. Errors: Refused if a writer is missing, or if a text has a line break.
 """

@@ -1,9 +1,11 @@
 """A folder with files. A temporary file gets its final name by a hard link, which fails if the name is taken.
 
-The file is linked, then its temporary name is removed. After a kill between the two, the next finalize finds both names and goes on.
-Temporary files are in a hidden folder beside the final names, on the same file system, where no reader's glob finds them.
+The file is linked, then its temporary name is removed. After a kill between the two, the next finalize finds both names
+and goes on. Temporary files are in a hidden folder beside the final names, on the same file system, where no reader's
+glob finds them.
 
-Who calls it: `onlyonce.sinks.files.files_unit`, `onlyonce.sinks.files.finalize`, `onlyonce.sinks.files.sweep`. Errors: InvariantBroken; OSError of the disk.
+Who calls it: `onlyonce.sinks.files.files_unit`, `onlyonce.sinks.files.finalize`, `onlyonce.sinks.files.sweep`. Errors:
+InvariantBroken; OSError of the disk.
 """
 
 from __future__ import annotations

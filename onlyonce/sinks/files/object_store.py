@@ -1,8 +1,8 @@
 """Anything behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …), where no rename is atomic and none is used.
 
-A task writes each file once, under its attempt's name, and the file keeps that name. The log says which files are final. Each pane
-also has a manifest, which is written when all of its files were found. Readers take the files that the manifests name, and
-never list the folder `parts`, which also has the files of lost attempts.
+A task writes each file once, under its attempt's name, and the file keeps that name. The log says which files are
+final. Each pane also has a manifest, which is written when all of its files were found. Readers take the files that the
+manifests name, and never list the folder `parts`, which also has the files of lost attempts.
 
 Who calls it: like `local_store`. Errors: InvariantBroken; OSError of the store.
 """
@@ -34,14 +34,18 @@ PARTS, MANIFESTS = "parts", "_manifests"
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """The files of one output under a URL. Secrets are in the environment, and so are region and endpoint, unless the URL's query says them."""
+    """The files of one output under a URL.
+
+    Secrets are in the environment, and so are region and endpoint, unless the URL's query says them.
+    """
 
     url: str
 
     @contextmanager
     def create(self, temporary: str) -> Iterator[Counted]:
-        """A new object; there, as a whole, when the block has ended, and not there after an error. Its name is random, so nobody
-        else has it."""
+        """A new object; there, as a whole, when the block has ended, and not there after an error.
+
+        Its name is random, so nobody else has it."""
         stream = _stream(self.url, temporary)
         try:
             yield Counted(stream)
@@ -84,7 +88,8 @@ class ObjectStore:
             raise InvariantBroken(
                 f"{path} is there with other content than the log has for this pane",
                 data="the pane is not final; nothing was overwritten",
-                hint="compare it with onlyonce.output_files; move it away if it is not the platform's, then: onlyonce finalize",
+                hint="compare it with onlyonce.output_files; move it away if it is not the platform's, then: "
+                "onlyonce finalize",
             )
 
     def published(self, winners: list[Winner]) -> None:
@@ -116,7 +121,8 @@ class ObjectStore:
         return content.decode() if content else None
 
     def put_note(self, note: str) -> None:
-        """Write the note if there is none: by a conditional PUT where the store is spoken to by the standard variables."""
+        """Write the note if there is none: by a conditional PUT where the store is spoken to by the standard
+        variables."""
         if (at := _plain(self.url)) is not None:
             stores.of(at).put_new(at / owner.FILE, note.encode())
         elif self.note() is None:

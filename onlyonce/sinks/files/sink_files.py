@@ -1,7 +1,7 @@
 """The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
 
-A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a shard tells its
-partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
+A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a
+shard tells its partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
 """
 
 from __future__ import annotations
@@ -114,10 +114,19 @@ class FilesWriter:
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
         placed = placed if content_of_rows.rows else _no_rows(placed, plan.partitions)
         work = files_unit.Work(
-            database, UnitId(plan.lineage, plan.batch_id, self._output.name, 0), driver.number, driver.epoch, self._sink,
-            self.place, stores.store_of(self.place), arrow, tuple(floats), plan.partitions, tuple(sorted(whole, key=str)),
+            database,
+            UnitId(plan.lineage, plan.batch_id, self._output.name, 0),
+            driver.number,
+            driver.epoch,
+            self._sink,
+            self.place,
+            stores.store_of(self.place),
+            arrow,
+            tuple(floats),
+            plan.partitions,
+            tuple(sorted(whole, key=str)),
             not batch.at_least_once,
-        )  # fmt: skip
+        )
         rows = placed.sortWithinPartitions(START, END, SHARD, HASH)
         worker.mapped(rows, files_unit.write_unit(work), files_unit.RESULT).collect()
         passing("files-after-units")
@@ -135,7 +144,9 @@ class FilesWriter:
         fields = schema.fields
         if self._sink.format == "csv":
             strings = [encoding.is_nested(f.dataType) or isinstance(f.dataType, BinaryType) for f in fields]
-            stored = [StructField(f.name, StringType()) if string else f for f, string in zip(fields, strings, strict=True)]
+            stored = [
+                StructField(f.name, StringType()) if string else f for f, string in zip(fields, strings, strict=True)
+            ]
             return [encoding.in_csv(f) for f in fields], to_arrow_schema(StructType(stored), timezone="UTC")
         return [F.col(quoted(f.name)) for f in fields], to_arrow_schema(schema, timezone="UTC")
 
@@ -159,7 +170,10 @@ def _windows(rows: DataFrame) -> set[files_unit.Window]:
 
 
 def _no_rows(rows: DataFrame, partitions: int) -> DataFrame:
-    """Return an empty frame with these columns that has a task for each partition. Spark runs no task for rows that it knows to be none."""
+    """Return an empty frame with these columns that has a task for each partition.
+
+    Spark runs no task for rows that it knows to be none.
+    """
     none = rows.sparkSession.range(0, partitions, 1, partitions).filter("id < 0")
     return none.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields])
 

@@ -1,7 +1,7 @@
 """Where the files of a sharded sink are, and the interface of such a store.
 
-A local folder gives final names. In an object store several files can't be renamed at once, so there the log and a manifest for
-each pane say which files are final.
+A local folder gives final names. In an object store several files can't be renamed at once, so there the log and a
+manifest for each pane say which files are final.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Store(Protocol):
         """Return what the place says of its writer; None if it says nothing."""
 
     def put_note(self, note: str) -> None:
-        """Write what the place says of its writer, if it says nothing. If two platforms write at once, one succeeds where a store can tell them apart."""
+        """Write what the place says of its writer, if it says nothing.
+
+        If two platforms write at once, one succeeds where a store can tell them apart.
+        """
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
         """(name, seconds since it last grew) of all temporaries that are there."""

@@ -1,11 +1,11 @@
 """Entry point: find temporary files of sharded sinks that nobody needs any more, and remove the old ones. No Spark.
 
-Retries and kills leave files under temporary names, which are never read. A file is removed when the log says that no attempt can
-need it any more (`onlyonce.model.sinks.shards.may_go`), and it is older than the horizon. A task that still writes has the
-highest epoch and an open unit, so its files stay, however long it takes.
+Retries and kills leave files under temporary names, which are never read. A file is removed when the log says that no
+attempt can need it any more (`onlyonce.model.sinks.shards.may_go`), and it is older than the horizon. A task that still
+writes has the highest epoch and an open unit, so its files stay, however long it takes.
 
-Who calls it: `onlyonce sweep` and `onlyonce.operate.collect`. Errors: Retryable while the database is away. Not promised: a sweep of places
-that are neither declared nor in the log.
+Who calls it: `onlyonce sweep` and `onlyonce.operate.collect`. Errors: Retryable while the database is away. Not
+promised: a sweep of places that are neither declared nor in the log.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The Iceberg sink: tasks write data files, the driver commits them with the batch's name (`sink_iceberg`). By pyiceberg, without a jar."""
+"""The Iceberg sink: tasks write data files, the driver commits them with the batch's name (`sink_iceberg`).
+
+By pyiceberg, without a jar.
+"""

@@ -1,7 +1,7 @@
 """Opens tables of Iceberg catalogs, which pyiceberg's own configuration describes. Without a JVM.
 
-Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not configured, Retryable while a
-catalog or its store does not answer.
+Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not
+configured, Retryable while a catalog or its store does not answer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AWAY = (
-    exceptions.ServerError, exceptions.ServiceUnavailableError, exceptions.TooManyRequestsError, exceptions.CommitStateUnknownException,
-    exceptions.WaitingForLockException, OperationalError, InterfaceError, OSError,
-)  # fmt: skip
+    exceptions.ServerError,
+    exceptions.ServiceUnavailableError,
+    exceptions.TooManyRequestsError,
+    exceptions.CommitStateUnknownException,
+    exceptions.WaitingForLockException,
+    OperationalError,
+    InterfaceError,
+    OSError,
+)
 """What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
 DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 WRONG = (ValueError, exceptions.NotInstalledError)
@@ -40,7 +46,8 @@ def catalog(name: str) -> Catalog:
             raise Refused(
                 f"no Iceberg catalog {name!r} is configured here",
                 data="nothing was read or written",
-                hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its companions, where drivers run. docs/how-to/iceberg.md",
+                hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its "
+                "companions, where drivers run. docs/how-to/iceberg.md",
             )
         try:
             # A session that the server has ended since the last batch is made anew.
@@ -49,7 +56,8 @@ def catalog(name: str) -> Catalog:
             raise Refused(
                 f"the Iceberg catalog {name!r} can't be opened as it is configured here: {_first(error)}",
                 data="nothing was read or written",
-                hint="put pyiceberg's configuration right, or install the package that it names. docs/how-to/iceberg.md",
+                hint="put pyiceberg's configuration right, or install the package that it names. "
+                "docs/how-to/iceberg.md",
             ) from error
 
 
@@ -101,7 +109,8 @@ def table(among: Catalog, place: Place, output: str) -> Table:
     if found is None:
         raise Refused(
             f"output {output}: {place.where} is gone from the catalog {place.variable}",
-            data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all "
+            "are there",
             hint="put the table back; the next start says how to make it again",
         )
     return found

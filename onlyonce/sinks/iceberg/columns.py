@@ -1,7 +1,7 @@
 """The columns of an Iceberg table: makes the table of a function's rows, adds new columns, refuses what does not fit.
 
-Who calls it: `sink_iceberg`, `onlyonce.check.tables`. Errors: Refused. Not promised: that a change is noticed which a team makes during a run; the next
-start notices it.
+Who calls it: `sink_iceberg`, `onlyonce.check.tables`. Errors: Refused. Not promised: that a change is noticed which a
+team makes during a run; the next start notices it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,35 @@ from onlyonce.model.sinks import column_types
 from onlyonce.sinks.iceberg import catalogs
 
 PLAIN = {
-    spark.BooleanType: types.BooleanType(), spark.ByteType: types.IntegerType(), spark.ShortType: types.IntegerType(),
-    spark.IntegerType: types.IntegerType(), spark.LongType: types.LongType(), spark.FloatType: types.FloatType(), spark.DoubleType: types.DoubleType(),
-    spark.StringType: types.StringType(), spark.BinaryType: types.BinaryType(), spark.DateType: types.DateType(),
-    spark.TimestampType: types.TimestamptzType(), spark.TimestampNTZType: types.TimestampType(),
-}  # fmt: skip
+    spark.BooleanType: types.BooleanType(),
+    spark.ByteType: types.IntegerType(),
+    spark.ShortType: types.IntegerType(),
+    spark.IntegerType: types.IntegerType(),
+    spark.LongType: types.LongType(),
+    spark.FloatType: types.FloatType(),
+    spark.DoubleType: types.DoubleType(),
+    spark.StringType: types.StringType(),
+    spark.BinaryType: types.BinaryType(),
+    spark.DateType: types.DateType(),
+    spark.TimestampType: types.TimestamptzType(),
+    spark.TimestampNTZType: types.TimestampType(),
+}
 MADE_WITH = {
     "commit.manifest-merge.enabled": "true",  # or each commit names the manifests of all before it
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""The properties of a table that the platform makes: its lists don't grow with each batch. Snapshots are for the user's tools to expire."""
+"""The properties of a table that the platform makes: its lists don't grow with each batch. Snapshots are for the user's
+tools to expire."""
 
 
 def of(output: Output, schema: spark.StructType) -> Schema:
     """The columns of Spark's rows as Iceberg's. Raises Refused for a type that Iceberg has none for."""
     numbers = itertools.count(1)
-    fields = [types.NestedField(next(numbers), field.name, _kind(output, field, field.dataType, numbers), required=False) for field in schema]
+    fields = [
+        types.NestedField(next(numbers), field.name, _kind(output, field, field.dataType, numbers), required=False)
+        for field in schema
+    ]
     for field in fields:
         if _mistaken(field.field_type):
             raise _of_structs(output, field.name)
@@ -59,10 +71,14 @@ def _kind(output: Output, column: spark.StructField, kind: spark.DataType, numbe
         inside = [_kind(output, column, one, numbers) for one in (kind.keyType, kind.valueType)]
         return types.MapType(next(numbers), inside[0], next(numbers), inside[1], value_required=False)
     if isinstance(kind, spark.StructType):
-        fields = [types.NestedField(next(numbers), one.name, _kind(output, column, one.dataType, numbers), required=False) for one in kind]
+        fields = [
+            types.NestedField(next(numbers), one.name, _kind(output, column, one.dataType, numbers), required=False)
+            for one in kind
+        ]
         return types.StructType(*fields)
     raise Refused(
-        f"{declared_at(output)}output {output.name}: column {column.name} is {kind.simpleString()}, which no type of Iceberg holds here",
+        f"{declared_at(output)}output {output.name}: column {column.name} is {kind.simpleString()}, which no type "
+        "of Iceberg holds here",
         data="nothing was written",
         hint="let the function give another type",
     )
@@ -71,7 +87,10 @@ def _kind(output: Output, column: spark.StructField, kind: spark.DataType, numbe
 def kinds(schema: Schema) -> dict[str, str]:
     """The type of each column as text: without the ids of what is in it, so those of two tables can be compared."""
     plain = schema_to_pyarrow(schema, include_field_ids=False)
-    return {one.name: str(one.field_type) if one.field_type.is_primitive else str(plain.field(one.name).type) for one in schema.fields}
+    return {
+        one.name: str(one.field_type) if one.field_type.is_primitive else str(plain.field(one.name).type)
+        for one in schema.fields
+    }
 
 
 def make(among: Catalog, name: str, schema: Schema) -> Table:
@@ -87,13 +106,21 @@ def make(among: Catalog, name: str, schema: Schema) -> Table:
 
 
 def fit(output: Output, table: Table, wanted: Schema) -> None:
-    """Add the columns that the table lacks, at its end. Raises Refused for what can't be written; then nothing is added."""
+    """Add the columns that the table lacks, at its end.
+
+    Raises Refused for what can't be written; then nothing is added.
+    """
     refuse(output, table)
-    column_types.refuse_other(f"{declared_at(output)}output {output.name}", ".".join(table.name()), kinds(wanted), kinds(table.schema()))
+    column_types.refuse_other(
+        f"{declared_at(output)}output {output.name}", ".".join(table.name()), kinds(wanted), kinds(table.schema())
+    )
     given = {field.name.lower() for field in wanted.fields}
-    if unwritten := [field.name for field in table.schema().fields if field.required and field.name.lower() not in given]:
+    if unwritten := [
+        field.name for field in table.schema().fields if field.required and field.name.lower() not in given
+    ]:
         raise Refused(
-            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} requires the column {unwritten[0]}, which the rows don't have",
+            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} requires the column "
+            f"{unwritten[0]}, which the rows don't have",
             data="nothing was written",
             hint="let the function give it, or make the column optional there",
         )
@@ -125,17 +152,21 @@ def refuse(output: Output, table: Table) -> None:
 
 
 def _mistaken(kind: types.IcebergType, *, inside: bool = False) -> bool:
-    """Whether it is a list or a map with structs in it: pyiceberg 0.12 writes, and reads, one that is null as an empty one."""
+    """Whether it is a list or a map with structs in it: pyiceberg 0.12 writes, and reads, one that is null as an empty
+    one."""
     if isinstance(kind, types.StructType):
         return inside or any(_mistaken(field.field_type) for field in kind.fields)
     if isinstance(kind, types.ListType):
         return _mistaken(kind.element_type, inside=True)
-    return isinstance(kind, types.MapType) and (_mistaken(kind.key_type, inside=True) or _mistaken(kind.value_type, inside=True))
+    return isinstance(kind, types.MapType) and (
+        _mistaken(kind.key_type, inside=True) or _mistaken(kind.value_type, inside=True)
+    )
 
 
 def _of_structs(output: Output, column: str) -> Refused:
     return Refused(
-        f"{declared_at(output)}output {output.name}: column {column} has structs in a list or map, and pyiceberg writes one that is null as an empty one",
+        f"{declared_at(output)}output {output.name}: column {column} has structs in a list or map, and pyiceberg "
+        "writes one that is null as an empty one",
         data="nothing was written",
         hint="let the function give it as JSON text (to_json), or each part as a column",
     )
@@ -146,16 +177,21 @@ def _refuse_partitions(output: Output, table: Table) -> None:
     names = [f"{field.transform}({table.schema().find_column_name(field.source_id)})" for field in computed]
     if names:
         raise Refused(
-            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {names[0]}, and so far rows are written only to tables without "
+            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {names[0]}, "
+            "and so far rows are written only to tables without "
             "partitions, or with columns as they are",
             data="nothing was written",
-            hint="partition it by a column (identity), such as a date that the function gives; or leave its partitions out",
+            hint="partition it by a column (identity), such as a date that the function gives; or leave its "
+            "partitions out",
         )
     for field in table.spec().fields:
         kind = table.schema().find_type(field.source_id)
-        if isinstance(kind, types.FloatType | types.DoubleType):  # pyiceberg chooses the rows of a partition by ==, by which 0.0 is -0.0 and NaN is no NaN
+        if isinstance(
+            kind, types.FloatType | types.DoubleType
+        ):  # pyiceberg chooses the rows of a partition by ==, by which 0.0 is -0.0 and NaN is no NaN
             raise Refused(
-                f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {table.schema().find_column_name(field.source_id)}, a {kind}",
+                f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by "
+                f"{table.schema().find_column_name(field.source_id)}, a {kind}",
                 data="nothing was written: rows with 0.0 and -0.0 would be there twice, and rows with NaN not at all",
                 hint="partition it by a column of another type, or leave its partitions out",
             )

@@ -1,12 +1,14 @@
-"""Commits to Iceberg tables that can be repeated: each names its batch in a property of the table, in the same commit. docs/specification/iceberg-commit.md.
+"""Commits to Iceberg tables that can be repeated: each names its batch in a property of the table, in the same commit.
+docs/specification/iceberg-commit.md.
 
-Snapshots expire, so the last batch of each lineage and output is a property, which stays. A commit is conditional: the branch must be where it was
-when the property was read. After a conflict the property is read anew. pyiceberg's own transaction repeats its commit after a conflict and asks
-nothing, so its parts are given to the catalog from here.
+Snapshots expire, so the last batch of each lineage and output is a property, which stays. A commit is conditional: the
+branch must be where it was when the property was read. After a conflict the property is read anew. pyiceberg's own
+transaction repeats its commit after a conflict and asks nothing, so its parts are given to the catalog from here.
 
-Who calls it: `sink_iceberg`, the doctor. Errors: InvariantBroken where something else is there under the batch, Superseded where a newer driver
-has committed, Retryable where others come between for ever or the catalog does not answer. Not promised: that data files of an attempt that did
-not commit are removed; no snapshot names them (`remove_orphan_files` of any engine finds them).
+Who calls it: `sink_iceberg`, the doctor. Errors: InvariantBroken where something else is there under the batch,
+Superseded where a newer driver has committed, Retryable where others come between for ever or the catalog does not
+answer. Not promised: that data files of an attempt that did not commit are removed; no snapshot names them
+(`remove_orphan_files` of any engine finds them).
 """
 
 from __future__ import annotations
@@ -70,13 +72,21 @@ def key(lineage: str, output: str) -> str:
 
 
 def last(metadata: TableMetadata, name: str) -> dict[str, Any] | None:
-    """What a property says of the last batch; None where there is none. Raises InvariantBroken for one that somebody has changed."""
+    """What a property says of the last batch; None where there is none.
+
+    Raises InvariantBroken for one that somebody has changed.
+    """
     text = metadata.properties.get(name)
     if text is None:
         return None
     try:
         found = json.loads(text)
-        return {"batch": int(found["batch"]), "epoch": int(found["epoch"]), "unit": str(found["unit"]), "content": str(found["content"])}
+        return {
+            "batch": int(found["batch"]),
+            "epoch": int(found["epoch"]),
+            "unit": str(found["unit"]),
+            "content": str(found["content"]),
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise InvariantBroken(
             f"the table at {metadata.location} has {text!r} as its property {name}",
@@ -94,7 +104,10 @@ def landed(place: Place, lineage: str, output: str) -> int | None:
 
 
 def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) -> dict[str, Any] | None:
-    """What the table has under this batch; None where it may be written. `snapshots`: ask them too, an earlier attempt may have written it."""
+    """What the table has under this batch; None where it may be written.
+
+    `snapshots`: ask them too, an earlier attempt may have written it.
+    """
     newest = last(metadata, commit.key)
     if newest and newest["batch"] == commit.batch:
         return newest
@@ -103,15 +116,19 @@ def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) ->
         return found
     if newest and newest["epoch"] > commit.epoch:
         raise Superseded(
-            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} by a driver of epoch {newest['epoch']}; this is {commit.epoch}",
+            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} by a driver of "
+            f"epoch {newest['epoch']}; this is {commit.epoch}",
             data="nothing was written by this driver",
-            hint="nothing to do: the newer driver goes on. If there is none, the log was put back to an earlier moment than the table",
+            hint="nothing to do: the newer driver goes on. If there is none, the log was put back to an earlier "
+            "moment than the table",
         )
     if newest and passed:
         raise InvariantBroken(
-            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} already, and {commit.batch} is to be written",
+            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} already, and "
+            f"{commit.batch} is to be written",
             data="nothing was written",
-            hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for the unit",
+            hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for "
+            "the unit",
         )
     return None
 
@@ -125,8 +142,13 @@ def _in_snapshots(metadata: TableMetadata, commit: Commit) -> dict[str, Any] | N
 
 
 def _snapshot(metadata: TableMetadata, commit: Commit) -> Snapshot | None:
-    """The last one that this batch has made, as long as it has not expired: of a backfill the one that adds the rows."""
-    wanted = {name: value for name, value in commit.summary().items() if name in (f"{PREFIX}lineage", f"{PREFIX}output", f"{PREFIX}batch")}
+    """The last one that this batch has made, as long as it has not expired: of a backfill the one that adds the
+    rows."""
+    wanted = {
+        name: value
+        for name, value in commit.summary().items()
+        if name in (f"{PREFIX}lineage", f"{PREFIX}output", f"{PREFIX}batch")
+    }
     for snapshot in reversed(metadata.snapshots):
         told = snapshot.summary.additional_properties if snapshot.summary else {}
         if all(told.get(name) == value for name, value in wanted.items()):
@@ -135,10 +157,16 @@ def _snapshot(metadata: TableMetadata, commit: Commit) -> Snapshot | None:
 
 
 def once(
-    table: Table, commit: Commit, files: Callable[[Table], Sequence[DataFile]], instead_of: BooleanExpression | None = None, *, replayed: bool = False
+    table: Table,
+    commit: Commit,
+    files: Callable[[Table], Sequence[DataFile]],
+    instead_of: BooleanExpression | None = None,
+    *,
+    replayed: bool = False,
 ) -> int | None:
-    """Commit the files that `files` writes, unless the batch is there; then compare what is there with what was meant. Gives the id of its snapshot, None
-    where that has expired.
+    """Commit the files that `files` writes, unless the batch is there; then compare what is there with what was meant.
+
+    Gives the id of its snapshot, None where that has expired.
 
     instead_of   the rows that go in the same commit: those of the windows that a backfill has computed again
     replayed     an earlier attempt may have written it: then the snapshots are asked too
@@ -150,19 +178,26 @@ def once(
             there = _until_alone(table, commit, written, instead_of)
     if (there["unit"], there["content"]) != (commit.unit, commit.content):
         raise InvariantBroken(
-            f"{table.location()}: batch {commit.batch} of {commit.lineage} should hold {commit.unit} (content {commit.content}), but there is {there}",
+            f"{table.location()}: batch {commit.batch} of {commit.lineage} should hold {commit.unit} (content "
+            f"{commit.content}), but there is {there}",
             data="what is there stays as it is; nothing of this attempt was written",
-            hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for the unit",
+            hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for "
+            "the unit",
         )
     made = _snapshot(table.metadata, commit)
     return made.snapshot_id if made else None
 
 
-def _until_alone(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None) -> dict[str, Any]:
+def _until_alone(
+    table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None
+) -> dict[str, Any]:
     """Commit, again where others came between; gives what the table has then under the batch."""
     passing("iceberg-before-commit")
     tries = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(CommitFailedException), stop=tenacity.stop_after_attempt(BETWEEN), wait=WAIT, reraise=True
+        retry=tenacity.retry_if_exception_type(CommitFailedException),
+        stop=tenacity.stop_after_attempt(BETWEEN),
+        wait=WAIT,
+        reraise=True,
     )
     try:
         for attempt in tries:
@@ -183,12 +218,17 @@ def _until_alone(table: Table, commit: Commit, written: Sequence[DataFile], inst
 
 
 def _refresh(table: Table) -> None:
-    """Read the table's metadata again. Raise Refused if the table was dropped and made again since: no mark in the new one says what was committed."""
+    """Read the table's metadata again.
+
+    Raise Refused if the table was dropped and made again since: no mark in the new one says what was committed.
+    """
     try:
         table.refresh()
     except ValueError:  # what pyiceberg raises for another uuid
         found = catalogs.find(table.catalog, ".".join(table.name()))
-        owner.refuse_replaced(table.location(), str(table.metadata.table_uuid), str(found.metadata.table_uuid) if found else None)
+        owner.refuse_replaced(
+            table.location(), str(table.metadata.table_uuid), str(found.metadata.table_uuid) if found else None
+        )
         raise
 
 
@@ -197,7 +237,9 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
     specs = {file.spec_id for file in written} - {table.spec().spec_id}
     if specs:
         raise Retryable(
-            f"{table.location()} was partitioned anew while a batch was written", data="nothing of it is in the table", hint="run the same command again"
+            f"{table.location()} was partitioned anew while a batch was written",
+            data="nothing of it is in the table",
+            hint="run the same command again",
         )
     change, summary = table.transaction(), commit.summary()
     if instead_of is not None:
@@ -210,6 +252,9 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
             added.append_data_file(file)
     change.set_properties({commit.key: commit.note()})
     at = table.metadata.snapshot_by_name(BRANCH)
-    as_it_was = (AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None))
+    as_it_was = (
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None),
+    )
     table.catalog.commit_table(table, as_it_was, change._updates)
     passing("iceberg-after-commit")

@@ -1,7 +1,10 @@
-"""Writes rows into data files of an Iceberg table, in Spark's tasks. No snapshot names them yet: the driver commits them.
+"""Writes rows into data files of an Iceberg table, in Spark's tasks.
 
-The files lie where the table says, by its own FileIO, with the ids of its columns and the statistics that its properties ask for. Who calls it:
-`sink_iceberg`. Errors: those of the store. Not promised: that files of a task that failed are removed.
+No snapshot names them yet: the driver commits them.
+
+The files lie where the table says, by its own FileIO, with the ids of its columns and the statistics that its
+properties ask for. Who calls it: `sink_iceberg`. Errors: those of the store. Not promised: that files of a task that
+failed are removed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class _Writer(ParquetFormatWriter):
-    """Writes no bounds of a column with a NaN (`footers`); the manifest has those of the footer. pyiceberg gives it all rows of a file at once."""
+    """Writes no bounds of a column with a NaN (`footers`); the manifest has those of the footer. pyiceberg gives it all
+    rows of a file at once."""
 
     def write(self, table: pa.Table) -> None:
         self._parquet_writer_kwargs |= footers.form(table.schema, table)
@@ -48,7 +52,9 @@ class _Writer(ParquetFormatWriter):
 
 
 class _Model(ParquetFormatModel):
-    def create_writer(self, output_file: OutputFile, file_schema: Schema, properties: Properties) -> ParquetFormatWriter:
+    def create_writer(
+        self, output_file: OutputFile, file_schema: Schema, properties: Properties
+    ) -> ParquetFormatWriter:
         return _Writer(output_file, file_schema, properties)
 
 
@@ -57,8 +63,10 @@ logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns of
 
 
 def written(rows: DataFrame | pa.Table, table: Table, check: Check | None = None) -> list[DataFile]:
-    """Write rows that have their HASH into files: those of a frame by Spark's tasks, those of a table here. `check` gets what the rows hold, as they were
-    written. Its number of rows is that of the files' footers: a writer that leaves a row out is found before the commit."""
+    """Write rows that have their HASH into files: those of a frame by Spark's tasks, those of a table here.
+
+    `check` gets what the rows hold, as they were written. Its number of rows is that of the files' footers: a writer
+    that leaves a row out is found before the commit."""
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     found = worker.ran(rows, writing(table), RESULT).to_pylist()
     files = read(found)
@@ -83,7 +91,9 @@ def of_metadata(metadata: TableMetadata, io: FileIO) -> Callable[[Batches], Batc
             rows = fitted(part, metadata)
             files = list(_dataframe_to_data_files(metadata, rows, io, uuid4()))
             passing("iceberg-after-file")
-            yield pa.RecordBatch.from_pylist([{FILE: pickle.dumps((metadata.default_spec_id, file)), TALLY: None} for file in files], ARROW)
+            yield pa.RecordBatch.from_pylist(
+                [{FILE: pickle.dumps((metadata.default_spec_id, file)), TALLY: None} for file in files], ARROW
+            )
         yield pa.RecordBatch.from_pylist([{FILE: None, TALLY: content_hash.sent(tally)} for tally in found], ARROW)
 
     return write
@@ -106,7 +116,10 @@ def fitted(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
     wanted = metadata.schema().as_arrow()
     by_name = {name.lower(): name for name in rows.column_names}
     columns = [
-        rows.column(by_name[field.name.lower()]) if field.name.lower() in by_name else pa.nulls(rows.num_rows, field.type) for field in wanted
+        rows.column(by_name[field.name.lower()])
+        if field.name.lower() in by_name
+        else pa.nulls(rows.num_rows, field.type)
+        for field in wanted
     ]
     return pa.table([column.cast(field.type) for column, field in zip(columns, wanted, strict=True)], schema=wanted)
 
@@ -125,4 +138,6 @@ def _parts(brought: Batches) -> Iterator[pa.Table]:
 
 def _small(metadata: TableMetadata) -> TableMetadata:
     """Without what grows with the table's history."""
-    return metadata.model_copy(update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None})
+    return metadata.model_copy(
+        update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
+    )

@@ -36,8 +36,13 @@ class Batched:
         return commits.Commit(self.writer, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content)
 
 
-def write(database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None) -> int | None:
-    """Witness, write, commit, compare; gives the id of the snapshot. A batch without rows has no commit, unless rows are to go (`instead_of`)."""
+def write(
+    database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None
+) -> int | None:
+    """Witness, write, commit, compare; gives the id of the snapshot.
+
+    A batch without rows has no commit, unless rows are to go (`instead_of`).
+    """
     witness.witness(database, batch.unit, batch.epoch, batch.content, "iceberg")
     if not batch.content.rows and instead_of is None:
         return None
@@ -45,6 +50,7 @@ def write(database: Database, table: Table, batch: Batched, files: Files, instea
 
 
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
-    """The same at least once: no witness, and whatever the first attempt wrote is right, as other code may give other rows in a replay."""
+    """The same at least once: no witness, and whatever the first attempt wrote is right, as other code may give other
+    rows in a replay."""
     if batch.content.rows:
         commits.once(table, batch.commit(offsets), files, replayed=batch.replayed)

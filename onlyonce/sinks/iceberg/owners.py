@@ -1,8 +1,9 @@
-"""Whose a table of an Iceberg catalog is, as the table itself says: by whatever name of its catalog it is reached, and from whatever platform.
+"""Whose a table of an Iceberg catalog is, as the table itself says: by whatever name of its catalog it is reached, and
+from whatever platform.
 
-The log's own claim (`onlyonce.commitlog.sinks.targets`) knows a target by its text, and this platform only. Who calls it: `sink_iceberg`. Errors: Refused for
-the table of another output, Retryable where another commit came in between. Not promised: that two which claim at one moment are both told at once;
-one of them is told at its next batch.
+The log's own claim (`onlyonce.commitlog.sinks.targets`) knows a target by its text, and this platform only. Who calls
+it: `sink_iceberg`. Errors: Refused for the table of another output, Retryable where another commit came in between. Not
+promised: that two which claim at one moment are both told at once; one of them is told at its next batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def claim(table: Table, owner: str) -> None:
             change.set_properties({OWNER: owner})
     except CommitFailedException as error:
         raise Retryable(
-            f"{'.'.join(table.name())}: another commit came in between as the table was claimed", data="nothing was written", hint="run the same command again"
+            f"{'.'.join(table.name())}: another commit came in between as the table was claimed",
+            data="nothing was written",
+            hint="run the same command again",
         ) from error
     check(table, owner)
 
@@ -37,5 +40,6 @@ def check(table: Table, owner: str) -> None:
         raise Refused(
             f"the Iceberg table {'.'.join(table.name())} belongs to {there}, by its property {OWNER}; this is {owner}",
             data="nothing was written; a backfill of one would remove the rows of the other",
-            hint="give this output another table. If that output is gone, or its platform, and its rows may stay beside these, take the property out of the table",
+            hint="give this output another table. If that output is gone, or its platform, and its rows may stay "
+            "beside these, take the property out of the table",
         )

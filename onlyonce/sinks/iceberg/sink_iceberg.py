@@ -1,7 +1,7 @@
 """The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
 
-As with Delta the unit says what the commit must hold before it is written. The rows are data files that Spark's tasks write, by pyiceberg, without a
-jar; the driver commits them (`commits`).
+As with Delta the unit says what the commit must hold before it is written. The rows are data files that Spark's tasks
+write, by pyiceberg, without a jar; the driver commits them (`commits`).
 """
 
 from __future__ import annotations
@@ -59,32 +59,52 @@ class IcebergWriter:
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
-        """Witness, write, commit, compare. At least once there is no witness, but the property of the table: it gives 0 in any mode."""
+        """Witness, write, commit, compare.
+
+        At least once there is no witness, but the property of the table: it gives 0 in any mode.
+        """
         table = self._table()
         if content.rows:
             self._check(table, rows)
         if batch.at_least_once:
-            iceberg_unit.write_plainly(table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows, None))
+            iceberg_unit.write_plainly(
+                table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows, None)
+            )
         else:
-            self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows, self._check_written(batch, content)))
+            self._snapshot = iceberg_unit.write(
+                self._query.database,
+                table,
+                self._batched(batch, content),
+                _written(rows, self._check_written(batch, content)),
+            )
         return 0
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has this batch."""
-        there = commits.last(self._table().metadata, commits.key(owner.writer(self._context.platform, plan.lineage), self._output.name))
+        there = commits.last(
+            self._table().metadata, commits.key(owner.writer(self._context.platform, plan.lineage), self._output.name)
+        )
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
         table = self._table()
         self._check(table, rows)
-        self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows, self._check_written(batch, content)), _windows(span))
+        self._snapshot = iceberg_unit.write(
+            self._query.database,
+            table,
+            self._batched(batch, content),
+            _written(rows, self._check_written(batch, content)),
+            _windows(span),
+        )
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
         witness.end(connection, batch, self._output.name)
         if self._snapshot is not None:
-            units.note_snapshot(connection, UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot)
+            units.note_snapshot(
+                connection, UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
+            )
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -103,18 +123,22 @@ class IcebergWriter:
 
     def _batched(self, batch: Batch, content: Content) -> Batched:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        return Batched(unit, owner.writer(self._context.platform, unit.lineage), self._query.driver.epoch, content, batch.replayed)
+        return Batched(
+            unit, owner.writer(self._context.platform, unit.lineage), self._query.driver.epoch, content, batch.replayed
+        )
 
     def _check_written(self, batch: Batch, content: Content) -> Check:
         return partial(witness.check, self._batched(batch, content).unit, content)
 
     def _check(self, table: Table, rows: DataFrame) -> None:
-        """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take them either."""
+        """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take
+        them either."""
         names = {name.lower(): name for name in rows.columns}
         for required in (field.name for field in table.schema().fields if field.required):
             if wrong := rows.filter(F.col(quoted(names[required.lower()])).isNull()).limit(1).collect():
                 raise Refused(
-                    f"output {self._output.name}: {self.place.where} does not take {wrong[0].asDict()}: its column {required} is required",
+                    f"output {self._output.name}: {self.place.where} does not take {wrong[0].asDict()}: its column "
+                    f"{required} is required",
                     data="nothing of this batch was written to the table",
                     hint="let the transform give rows that the table takes, or make the column optional there",
                 )

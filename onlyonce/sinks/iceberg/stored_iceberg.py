@@ -1,4 +1,5 @@
-"""What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all snapshots that it has; and what killed writers and expired snapshots have left."""
+"""What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all snapshots that
+it has; and what killed writers and expired snapshots have left."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from onlyonce.storage.state_tables import NotDecoded
 CURRENT = "delete these rows in your table, then expire the snapshots before that"
 OLDER = "the table has it until expire_snapshots and remove_orphan_files of your engine remove it"
 ORPHAN = "no snapshot has it: remove_orphan_files of your engine removes it"
-"""A file of a task that was killed, of a commit that lost against another, or of a snapshot that was expired. Another engine's commit may be under way with it, so it stays."""
+"""A file of a task that was killed, of a commit that lost against another, or of a snapshot that was expired. Another
+engine's commit may be under way with it, so it stays."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,11 @@ class StoredInIceberg(Stored):
             with catalogs.answering(place.where):
                 current = {task.file.file_path for task in table.scan().plan_files()}
                 paths = dict.fromkeys(_paths(table), OLDER) | dict.fromkeys(current, CURRENT)
-                there = [path for folder in _folders(table) for path in _below(table.io, folder)] if isinstance(table.io, PyArrowFileIO) else []
+                there = (
+                    [path for folder in _folders(table) for path in _below(table.io, folder)]
+                    if isinstance(table.io, PyArrowFileIO)
+                    else []
+                )
             for path, goes in (dict.fromkeys(there, ORPHAN) | paths).items():
                 yield File(path, lambda path=path: _read(table, path), goes)  # type: ignore[misc]
             if not isinstance(table.io, PyArrowFileIO):

@@ -1,7 +1,10 @@
-"""The columns of a MySQL sink: their types there, and the one text in which a row travels. Pure, but for Spark's expressions.
+"""The columns of a MySQL sink: their types there, and the one text in which a row travels.
 
-A row is a JSON array of texts, made by Spark, so that JSON_TABLE loads many rows by one statement with one parameter. Each text is what
-MySQL reads as a value of the column's type, exactly: a number in full, a time in UTC, bytes in hexadecimal.
+Pure, but for Spark's expressions.
+
+A row is a JSON array of texts, made by Spark, so that JSON_TABLE loads many rows by one statement with one parameter.
+Each text is what MySQL reads as a value of the column's type, exactly: a number in full, a time in UTC, bytes in
+hexadecimal.
 
 Who calls it: `sink_mysql`, `mysql_table`, `mysql_rows`.
 """
@@ -17,11 +20,24 @@ from onlyonce.model.errors import Refused
 from onlyonce.session import encoding
 
 TYPES = {
-    "string": "longtext", "bigint": "bigint", "int": "int", "smallint": "smallint", "tinyint": "tinyint", "boolean": "tinyint",
-    "double": "double", "float": "float", "date": "date", "binary": "longblob", "timestamp": "datetime(6)",
-    "timestamp_ntz": "datetime(6)", "variant": "longtext",
-}  # fmt: skip
-STRINGS, BYTES = (re.compile(rf"(long|medium|tiny)?{kind}|var{short}\(\d+\)") for kind, short in (("text", "char"), ("blob", "binary")))
+    "string": "longtext",
+    "bigint": "bigint",
+    "int": "int",
+    "smallint": "smallint",
+    "tinyint": "tinyint",
+    "boolean": "tinyint",
+    "double": "double",
+    "float": "float",
+    "date": "date",
+    "binary": "longblob",
+    "timestamp": "datetime(6)",
+    "timestamp_ntz": "datetime(6)",
+    "variant": "longtext",
+}
+STRINGS, BYTES = (
+    re.compile(rf"(long|medium|tiny)?{kind}|var{short}\(\d+\)")
+    for kind, short in (("text", "char"), ("blob", "binary"))
+)
 """What may hold a string, or bytes, as they are: a CHAR would cut the spaces at its end, and a BINARY adds zeros."""
 KEY_BYTES = 2800
 """Of the 3,072 that an index of InnoDB takes, for texts and bytes; the rest is for keys of other types."""
@@ -29,25 +45,36 @@ MOST_SCALE = 30
 
 
 def type_of(field: StructField, keys: tuple[str, ...], schema: StructType) -> str:
-    """The type of a column there. A text among the keys is a VARCHAR, since an index takes no longer ones. Raises Refused."""
+    """The type of a column there.
+
+    A text among the keys is a VARCHAR, since an index takes no longer ones. Raises Refused.
+    """
     kind = field.dataType
     if isinstance(kind, DecimalType):
         if kind.scale > MOST_SCALE:
             raise Refused(
-                f"column {field.name} is {kind.simpleString()}; MySQL's DECIMAL has at most {MOST_SCALE} digits after the point",
+                f"column {field.name} is {kind.simpleString()}; MySQL's DECIMAL has at most {MOST_SCALE} digits "
+                "after the point",
                 hint="cast it in the transform",
             )
         return f"decimal({kind.precision},{kind.scale})"
     found = TYPES.get(kind.simpleString(), "longtext")
     if field.name in keys and found in ("longtext", "longblob"):
-        indexed = [f for f in schema.fields if f.name in keys and TYPES.get(f.dataType.simpleString(), "longtext")[:4] == "long"]
+        indexed = [
+            f
+            for f in schema.fields
+            if f.name in keys and TYPES.get(f.dataType.simpleString(), "longtext")[:4] == "long"
+        ]
         most = min(255, KEY_BYTES // (4 * len(indexed)))
         return f"varchar({most})" if found == "longtext" else f"varbinary({most})"
     return found
 
 
 def same(wanted: str, found: str) -> bool:
-    """Return whether a column of a table holds the values that are wanted, up to its length. Servers write the same type in several ways."""
+    """Return whether a column of a table holds the values that are wanted, up to its length.
+
+    Servers write the same type in several ways.
+    """
     there = plain(found)
     for kinds in (STRINGS, BYTES):
         if kinds.fullmatch(wanted):  # a key is of a type that an index takes

@@ -1,10 +1,13 @@
-"""Histories (SCD type 2) in MySQL, as `postgres_history` has them: each change is a version of its key's row, with the time from which and to which it held.
+"""Histories (SCD type 2) in MySQL, as `postgres_history` has them: each change is a version of its key's row, with the
+time from which and to which it held.
 
-A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends the one before it, and is kept in
-`<table>_deleted`. After a unit's rows are in, the changes of its keys are gathered from both tables, and the ends of their versions found anew. All is one
-transaction, that of the unit's claim. What was written before is written over itself.
+A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends the
+one before it, and is kept in `<table>_deleted`. After a unit's rows are in, the changes of its keys are gathered from
+both tables, and the ends of their versions found anew. All is one transaction, that of the unit's claim. What was
+written before is written over itself.
 
-Who calls it: `mysql_rows`. Errors: those of the server. Not promised: that times grow. Where the source's clock went back, a version ends before it begins.
+Who calls it: `mysql_rows`. Errors: those of the server. Not promised: that times grow. Where the source's clock went
+back, a version ends before it begins.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ ENDS = {"valid_to": "datetime(6)", "is_current": "tinyint"}
 """The columns that the platform computes, and their types."""
 OLD_CHANGES = "DROP TEMPORARY TABLE IF EXISTS oo_changes"
 CHANGES = (
-    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
+    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT "
+    "{keys} FROM {arriving})"
 )
 ENDED = "INSERT INTO oo_changes ({kept}) SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
 FIND_ENDS = """

@@ -1,10 +1,12 @@
 """Loads the rows of a unit into a MySQL table, in the transaction of its claim: many rows a statement, by JSON_TABLE.
 
-LOAD DATA LOCAL would be as fast, but it turns what does not fit into warnings, and most servers refuse it. A driver's `executemany`
-loops over the values in Python. So Spark makes each row a JSON text, and a chunk of them is one parameter.
+LOAD DATA LOCAL would be as fast, but it turns what does not fit into warnings, and most servers refuse it. A driver's
+`executemany` loops over the values in Python. So Spark makes each row a JSON text, and a chunk of them is one
+parameter.
 
-Who calls it: the unit's task (`postgres_unit`, `postgres_plain`). Errors: Refused for rows that the table can't hold, InvariantBroken
-for two rows of the same keys. Not promised: which row of a chunk was the wrong one, beyond what the server says.
+Who calls it: the unit's task (`postgres_unit`, `postgres_plain`). Errors: Refused for rows that the table can't hold,
+InvariantBroken for two rows of the same keys. Not promised: which row of a chunk was the wrong one, beyond what the
+server says.
 """
 
 from __future__ import annotations
@@ -32,14 +34,34 @@ ROW = "oo_row"
 CHUNK = 2 << 20
 """Bytes of rows in one statement: servers take 16 MB and more, and larger statements are no faster."""
 TWICE = 1062
-ROWS_AT_FAULT = {1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1526, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}
-"""Beside those that are DataError or IntegrityError: a time that is none, a column without a value, a constraint, a trigger's SIGNAL, a
-generated column or its expression, no partition for a row."""
+ROWS_AT_FAULT = {
+    1062,
+    1048,
+    1292,
+    1364,
+    1365,
+    1366,
+    1369,
+    1411,
+    1452,
+    1526,
+    1591,
+    1644,
+    1690,
+    1748,
+    1906,
+    3105,
+    3819,
+    4025,
+}
+"""Beside those that are DataError or IntegrityError: a time that is none, a column without a value, a constraint, a
+trigger's SIGNAL, a generated column or its expression, no partition for a row."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The columns of the rows, in their order, and which of them travel in hexadecimal; those of texts by their names."""
+    """The columns of the rows, in their order, and which of them travel in hexadecimal; those of texts by their
+    names."""
 
     columns: tuple[str, ...]
     binary: tuple[bool, ...]
@@ -58,7 +80,8 @@ def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
             raise Refused(
                 f"unit {work.unit}: {work.table} can't hold its rows: {mysql.told(error)}",
                 data="nothing of this unit was written",
-                hint="make the transform's rows fit the table (a null key, a number out of range, NaN, a text or key too long), "
+                hint="make the transform's rows fit the table (a null key, a number out of range, NaN, a text or "
+                "key too long), "
                 "or change the table; the committed units of this batch wait for the rest",
             ) from error
 

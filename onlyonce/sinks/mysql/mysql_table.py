@@ -1,9 +1,10 @@
 """Makes the table of a MySQL sink, adds new columns to it, and refuses a table that can't keep the sink's promise.
 
-Each CREATE and ALTER commits by itself there, so they are never in a unit's transaction: the table is made before the first batch, what
-is refused is refused before the first of them, and each may run again.
+Each CREATE and ALTER commits by itself there, so they are never in a unit's transaction: the table is made before the
+first batch, what is refused is refused before the first of them, and each may run again.
 
-Who calls it: `sink_mysql`, `onlyonce.check.tables`. Errors: Refused. Not promised: that nobody changes the table during a run.
+Who calls it: `sink_mysql`, `onlyonce.check.tables`. Errors: Refused. Not promised: that nobody changes the table during
+a run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from onlyonce.model.sinks.column_types import Length
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
-"""The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a '."""
+"""The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a
+'."""
 ALREADY_THERE = 1060
 WINDOW = "window_start"
 
@@ -40,7 +42,10 @@ class MySQLTable:
         self._declared: dict[str, str] = {}
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, add new columns. Raises Refused for a key that is not there, a type, an engine or an index that can't work."""
+        """Make the table, add new columns.
+
+        Raises Refused for a key that is not there, a type, an engine or an index that can't work.
+        """
         newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
@@ -51,21 +56,36 @@ class MySQLTable:
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         if self._sink.deletes:
             run(self._database, lambda connection: self._remember(connection, columns))
-        run(self._database, lambda connection: self._fit(connection, self.name, columns | (mysql_history.ENDS if self._versions else {})))
+        run(
+            self._database,
+            lambda connection: self._fit(
+                connection, self.name, columns | (mysql_history.ENDS if self._versions else {})
+            ),
+        )
         found = {name: column_types.length(kind, mysql=True) for name, kind in self.there().items() if name in columns}
         self.lengths = {name: length for name, length in found.items() if length}
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """The columns that the table must have for an output's rows, with MySQL's types."""
-        return {f.name: mysql_columns.type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.deletes}
+        return {
+            f.name: mysql_columns.type_of(f, self._identity, schema)
+            for f in schema.fields
+            if f.name != self._sink.deletes
+        }
 
     def there(self) -> dict[str, str]:
         """The columns that the table has now; none where there is no table. Changes nothing."""
-        return run(self._database, lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection, self.name)})
+        return run(
+            self._database,
+            lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection, self.name)},
+        )
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
         """Return the types of the table; those that take the same values as the rows' type are called as this is."""
-        return {name: wanted[name] if name in wanted and mysql_columns.same(wanted[name], kind) else kind for name, kind in there.items()}
+        return {
+            name: wanted[name] if name in wanted and mysql_columns.same(wanted[name], kind) else kind
+            for name, kind in there.items()
+        }
 
     @property
     def _versions(self) -> bool:
@@ -81,7 +101,8 @@ class MySQLTable:
         name = names.MYSQL.deleted(self.name)
         if (there := mysql.tables(connection, name)) and there[0].note != names.DELETED_NOTE:
             self._refuse(
-                f"there is a table {name}, which is not the platform's", "rename that table, or name another one for the output: what is deleted is kept there"
+                f"there is a table {name}, which is not the platform's",
+                "rename that table, or name another one for the output: what is deleted is kept there",
             )
         kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
         self._fit(connection, name, {column: columns[column] for column in kept}, names.DELETED_NOTE)
@@ -115,14 +136,19 @@ class MySQLTable:
         if keys:
             parts.append(f"PRIMARY KEY ({', '.join(self._quoted(connection, key) for key in keys)})")
         if WINDOW in wanted and keys[:1] != (WINDOW,):
-            parts.append(f"INDEX ({self._quoted(connection, WINDOW)})")  # people and backfills look for rows by their window
+            parts.append(
+                f"INDEX ({self._quoted(connection, WINDOW)})"
+            )  # people and backfills look for rows by their window
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {self._quoted(connection, table)} ({', '.join(parts)}) "
             f"ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation} COMMENT = '{note}'"
         )
 
     def check(self, schema: StructType) -> None:
-        """Raise Refused if the output can't be written to the table as the table is now, whatever its columns' types. Changes nothing."""
+        """Raise Refused if the output can't be written to the table as the table is now, whatever its columns' types.
+
+        Changes nothing.
+        """
 
         def look(connection: Connection) -> None:
             if there := {column.name: column for column in self._columns(connection, self.name)}:
@@ -130,23 +156,31 @@ class MySQLTable:
 
         run(self._database, look)
 
-    def _check(self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any], *, types: bool = True) -> None:
+    def _check(
+        self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any], *, types: bool = True
+    ) -> None:
         table = mysql.tables(connection, name)[0]
         if name == self.name and table.note in names.NOTES:
             self._refuse(f"{name} is a table that the platform keeps for another output's table", "name another table")
         if table.kind != "BASE TABLE" or table.engine != "InnoDB":
             self._refuse(
-                f"{name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit and its rows "
+                f"{name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit "
+                "and its rows "
                 "can't be committed together there, and nothing rolls back what a killed task has written",
                 f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
         if types:
             lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to a table that is there
-            found = lacking | self.as_wanted(wanted, {column: mysql_columns.plain(one.type) for column, one in there.items()})
+            found = lacking | self.as_wanted(
+                wanted, {column: mysql_columns.plain(one.type) for column, one in there.items()}
+            )
             column_types.refuse_other(f"output {self._output.name}", name, wanted, found, self._declared)
         for column in wanted:
             if column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", ""):
-                self._refuse(f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values", "leave the column out of the function's result")
+                self._refuse(
+                    f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values",
+                    "leave the column out of the function's result",
+                )
         if self._identity and {*self._identity} <= there.keys():
             self._check_keys(connection, name, there)
 
@@ -160,16 +194,20 @@ class MySQLTable:
             )
         if others := sorted(index for index, columns in unique.items() if columns != {*keys}):
             self._refuse(
-                f"{table} has another unique index ({', '.join(others)}): an upsert would replace a row of other keys that meets it",
+                f"{table} has another unique index ({', '.join(others)}): an upsert would replace a row of other "
+                "keys that meets it",
                 "write the output to a table without it",
             )
         for key in keys:
             column = there[key]
             if column.nullable == "YES":
-                self._refuse(f"key {key} of {table} may be null, and a null is never found again", "declare it NOT NULL")
+                self._refuse(
+                    f"key {key} of {table} may be null, and a null is never found again", "declare it NOT NULL"
+                )
             if column.collation is not None and column.collation not in EXACT:
                 self._refuse(
-                    f"key {key} of {table} has the collation {column.collation}, in which different texts are the same key",
+                    f"key {key} of {table} has the collation {column.collation}, in which different texts are the "
+                    "same key",
                     f"give it one of {', '.join(sorted(EXACT))}, or let the platform make the table",
                 )
 
@@ -190,8 +228,10 @@ class MySQLTable:
     def _columns(self, connection: Connection, table: str) -> list[Any]:
         return list(
             connection.exec_driver_sql(
-                "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS collation, extra AS extra "
-                "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position",
+                "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS "
+                "collation, extra AS extra "
+                "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY "
+                "ordinal_position",
                 (table,),
             )
         )

@@ -1,7 +1,8 @@
-"""The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions (protocol step 3).
+"""The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions
+(protocol step 3).
 
-That database is the authority. It has its own epochs and units; the log notes that (`authorities`), and the end of the batch copies the
-units to the log.
+That database is the authority. It has its own epochs and units; the log notes that (`authorities`), and the end of the
+batch copies the units to the log.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class MySQLWriter:
             PARTITION,
         )
         beside = tuple(content_hash.names_of(exported.columns).items())
-        self._units.commit(exported, self._work(batch.plan, write, windows, beside), mysql_rows.putting(_loaded(schema)))
+        self._units.commit(
+            exported, self._work(batch.plan, write, windows, beside), mysql_rows.putting(_loaded(schema))
+        )
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
@@ -125,9 +128,19 @@ class MySQLWriter:
     ) -> postgres_unit.Work:
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
-            self._database, unit, self._query.driver.epoch, "", self._table.name, write, self._sink.keys, (), windows, beside=beside,
-            newest_by=self._sink.newest_by, deletes=self._sink.deletes,
-        )  # fmt: skip
+            self._database,
+            unit,
+            self._query.driver.epoch,
+            "",
+            self._table.name,
+            write,
+            self._sink.keys,
+            (),
+            windows,
+            beside=beside,
+            newest_by=self._sink.newest_by,
+            deletes=self._sink.deletes,
+        )
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
@@ -140,4 +153,6 @@ def _loaded(schema: StructType) -> mysql_rows.Loaded:
 
 def _as_text(time: datetime) -> str:
     """A time as the columns have it: UTC, without a zone."""
-    return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")  # strftime has no zeros before a year below 1000
+    return (
+        time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    )  # strftime has no zeros before a year below 1000

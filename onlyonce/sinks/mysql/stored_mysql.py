@@ -33,7 +33,8 @@ class StoredInMySQL(Stored):
     def stays(self) -> str:
         """Return what of replaced rows stays."""
         return (
-            "InnoDB purges replaced rows by itself; pages, the redo log and the binary log have them until they are written over (binlog_expire_logs_seconds); "
+            "InnoDB purges replaced rows by itself; pages, the redo log and the binary log have them until they "
+            "are written over (binlog_expire_logs_seconds); "
             "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them anew"
         )
 

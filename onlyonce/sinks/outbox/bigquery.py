@@ -1,7 +1,8 @@
-"""Streaming inserts into BigQuery: up to 500 rows are one `insertAll`, each with the insert id that was stored with the row.
+"""Streaming inserts into BigQuery: up to 500 rows are one `insertAll`, each with the insert id that was stored with the
+row.
 
-The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own retries are
-off, since each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
+The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own retries
+are off, since each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class BigQuerySender:
 
 
 def row_of(payload: str) -> Any:
-    """Return a row as the client takes it. A number that a float would change is a string, which BigQuery reads as a number."""
+    """Return a row as the client takes it.
+
+    A number that a float would change is a string, which BigQuery reads as a number.
+    """
     return json.loads(payload, parse_float=_number)
 
 

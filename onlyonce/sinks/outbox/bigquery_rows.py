@@ -1,9 +1,10 @@
 """The rows of the outbox as the Arrow batches that BigQuery's Storage Write API takes. Pure.
 
-A row is a line of JSON, and Arrow's own reader makes columns of many lines at once, by the types of the table. A name that the table lacks,
-or a value of another kind, is an error, never left out.
+A row is a line of JSON, and Arrow's own reader makes columns of many lines at once, by the types of the table. A name
+that the table lacks, or a value of another kind, is an error, never left out.
 
-Who calls it: `bigquery_stream`. Errors: Refused for a type that does not travel, and for rows that the table can't hold.
+Who calls it: `bigquery_stream`. Errors: Refused for a type that does not travel, and for rows that the table can't
+hold.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Row
 
 TYPES = {
-    "STRING": pa.string(), "JSON": pa.string(), "GEOGRAPHY": pa.string(), "INT64": pa.int64(), "DOUBLE": pa.float64(), "BOOL": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"), "DATETIME": pa.timestamp("us"), "DATE": pa.date32(), "NUMERIC": pa.decimal128(38, 9),
+    "STRING": pa.string(),
+    "JSON": pa.string(),
+    "GEOGRAPHY": pa.string(),
+    "INT64": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOL": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "DATE": pa.date32(),
+    "NUMERIC": pa.decimal128(38, 9),
     "BIGNUMERIC": pa.decimal256(76, 38),
-}  # fmt: skip
+}
 REQUEST_BYTES = 5_000_000
 """A request may have 10 MB; an Arrow batch is about as large as its JSON."""
 
@@ -77,7 +86,8 @@ def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
         raise Refused(
             f"unit {unit}: the table can't hold its rows: {' '.join(str(error).split())}",
             data="nothing of this unit is in the table; it waits in the outbox, and all after it",
-            hint="add the column to the table, or give it the type of the rows (NaN and bytes do not travel); then: onlyonce deliver",
+            hint="add the column to the table, or give it the type of the rows (NaN and bytes do not travel); "
+            "then: onlyonce deliver",
         ) from error
     [batch] = pa.Table.from_arrays(columns, schema=schema).combine_chunks().to_batches()
     return batch

@@ -1,12 +1,15 @@
-"""BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible as one.
+"""BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible as
+one.
 
-A unit has one stream for as long as it waits, and the outbox has its name before a row is sent. So whoever comes after a lost answer or a
-killed process goes on in the same stream: rows at an offset that the server has already are refused there (ALREADY_EXISTS), a stream
-that is committed is committed (STREAM_ALREADY_COMMITTED), and two that write at once write the same rows at the same offsets. A stream is committed only
-if the server, when it ends the stream, counts as many rows in it as the unit has.
+A unit has one stream for as long as it waits, and the outbox has its name before a row is sent. So whoever comes after
+a lost answer or a killed process goes on in the same stream: rows at an offset that the server has already are refused
+there (ALREADY_EXISTS), a stream that is committed is committed (STREAM_ALREADY_COMMITTED), and two that write at once
+write the same rows at the same offsets. A stream is committed only if the server, when it ends the stream, counts as
+many rows in it as the unit has.
 
-Who calls it: `onlyonce.sinks.outbox.target`. Errors: Refused for a table, an account or rows that can't work, and for a stream that the server has
-forgotten; Unsent where a request was refused for now; Retryable where its answer was lost. Not promised: an order of the rows.
+Who calls it: `onlyonce.sinks.outbox.target`. Errors: Refused for a table, an account or rows that can't work, and for a
+stream that the server has forgotten; Unsent where a request was refused for now; Retryable where its answer was lost.
+Not promised: an order of the rows.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ class Streams(Protocol):
     """Where the name of a unit's stream is kept."""
 
     def find(self, unit: str) -> str | None:
-        """The stream that a unit was sent to, or is being sent to. Raises Refused for a unit that was sent in another way."""
+        """The stream that a unit was sent to, or is being sent to.
+
+        Raises Refused for a unit that was sent in another way.
+        """
 
     def note(self, unit: str, stream: str) -> None:
         """Keep it, before the first row is sent. Raises Superseded."""
@@ -63,12 +69,14 @@ class BigQueryStreamTarget:
         counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
         passing("bigquery-after-end")
         if counted != number:
-            # Requests of another size have met those of an earlier attempt. Nobody commits this stream, since everybody counts.
+            # Requests of another size have met those of an earlier attempt. Nobody commits this stream, since everybody
+            # counts.
             self._new(unit)
             raise Unsent(
                 f"unit {unit}: its stream has {counted} rows of {number}",
-                hint="nothing to do: it is sent anew, in another stream; onlyonce deliver", **WAITS,
-            )  # fmt: skip
+                hint="nothing to do: it is sent anew, in another stream; onlyonce deliver",
+                **WAITS,
+            )
         self._commit(unit, name)
 
     def close(self) -> None:
@@ -99,7 +107,10 @@ class BigQueryStreamTarget:
         return self._client.get_write_stream(request=asked, **self._once)
 
     def _append(self, unit: str, name: str, rows: Iterator[Row]) -> int:
-        """Give the number of the unit's rows. Those that the stream has already are not sent into it again: the server refuses them."""
+        """Give the number of the unit's rows.
+
+        Those that the stream has already are not sent into it again: the server refuses them.
+        """
         found = self._ask(lambda: self._look(name), unit)
         schema = bigquery_rows.schema_of(found.table_schema.fields, self._table)
         offset = 0
@@ -116,7 +127,9 @@ class BigQueryStreamTarget:
             rows=types.ArrowRecordBatch(serialized_record_batch=batch.serialize().to_pybytes()),
         )
         request = types.AppendRowsRequest(write_stream=name, offset=offset, arrow_rows=arrow)
-        answer = self._ask(lambda: next(iter(self._client.append_rows(iter([request]), **self._once))), unit, there=_HAS_IT)
+        answer = self._ask(
+            lambda: next(iter(self._client.append_rows(iter([request]), **self._once))), unit, there=_HAS_IT
+        )
         passing("bigquery-after-append")
         if answer is not None and answer.row_errors:
             first = answer.row_errors[0]
@@ -136,11 +149,15 @@ class BigQueryStreamTarget:
         wrong = [error for error in answer.stream_errors if error.code != codes.STREAM_ALREADY_COMMITTED]
         if wrong:
             raise Refused(
-                f"unit {unit}: its stream can't be committed: {codes(wrong[0].code).name} {told(wrong[0].error_message)}",
-                hint="look at the cause; then: onlyonce deliver", **WAITS,
-            )  # fmt: skip
+                f"unit {unit}: its stream can't be committed: {codes(wrong[0].code).name} "
+                f"{told(wrong[0].error_message)}",
+                hint="look at the cause; then: onlyonce deliver",
+                **WAITS,
+            )
         if not answer.commit_time and not answer.stream_errors:
-            raise Retryable(f"unit {unit}: nobody said when its stream was committed", data="its rows wait", hint="onlyonce deliver")
+            raise Retryable(
+                f"unit {unit}: nobody said when its stream was committed", data="its rows wait", hint="onlyonce deliver"
+            )
 
     def _ask(self, request: Callable[[], T], unit: str, there: frozenset[str] = frozenset()) -> Any:
         """One request. None where the server says that what was asked is done already."""
@@ -153,20 +170,28 @@ class BigQueryStreamTarget:
             name = error.grpc_status_code.name if error.grpc_status_code else ""
             if name in there:
                 return None
-            raise self._meant(error.grpc_status_code.value[0] if error.grpc_status_code else 0, str(error), unit) from error
+            raise self._meant(
+                error.grpc_status_code.value[0] if error.grpc_status_code else 0, str(error), unit
+            ) from error
         except GoogleAuthError as error:
-            raise Unsent(told(f"no access token: {error}"), hint="look at the account; then: onlyonce deliver", **WAITS) from error
+            raise Unsent(
+                told(f"no access token: {error}"), hint="look at the account; then: onlyonce deliver", **WAITS
+            ) from error
 
     def _meant(self, code: int, text: str, unit: str) -> OnlyonceError:
         """What an error of the server means for the unit."""
         if code == NOT_FOUND:
             return Refused(
                 f"unit {unit}: BigQuery does not find {self._table}, or the stream of the unit: {told(text)}",
-                data="whether its rows are in the table can't be asked any more, if it had a stream: see onlyonce.outbox, stream",
-                hint="make the table, or name another one: what waits then goes there whole. If only the stream is gone, look for the rows first",
+                data="whether its rows are in the table can't be asked any more, if it had a stream: see "
+                "onlyonce.outbox, stream",
+                hint="make the table, or name another one: what waits then goes there whole. If only the stream "
+                "is gone, look for the rows first",
             )
         if code == EXHAUSTED:
-            return Unsent(f"unit {unit}: BigQuery takes nothing for now: {told(text)}", hint="onlyonce deliver, later", **WAITS)
+            return Unsent(
+                f"unit {unit}: BigQuery takes nothing for now: {told(text)}", hint="onlyonce deliver, later", **WAITS
+            )
         if code in WRONG:
             return Refused(
                 f"unit {unit}: BigQuery does not take it: {told(text)}",

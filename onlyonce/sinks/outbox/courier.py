@@ -1,7 +1,10 @@
-"""One deliverer that works on one output. Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
+"""One deliverer that works on one output.
 
-In a wave the rows of a key are in one request (`onlyonce.model.sinks.parcels`), so two of them are never sent at the same time. A wave takes two
-statements, however many rows it has: one for the attempts, one for the answers. Called by `onlyonce.sinks.outbox.deliver`.
+Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
+
+In a wave the rows of a key are in one request (`onlyonce.model.sinks.parcels`), so two of them are never sent at the
+same time. A wave takes two statements, however many rows it has: one for the attempts, one for the answers. Called by
+`onlyonce.sinks.outbox.deliver`.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ class Courier:
             self.database, self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
         ):
             after = found[-1][0].row_no
-            waiting = Waiting(self.sender.room, self.sender.size, self.sender.ordered, self.policy.attempts, self.refused)
+            waiting = Waiting(
+                self.sender.room, self.sender.size, self.sender.ordered, self.policy.attempts, self.refused
+            )
             waiting.add(found)
             while waiting:
                 number, pause = self._wave(waiting)
@@ -89,7 +94,8 @@ class Courier:
         return len(answers), max((answer.pause for _, answer, _ in answers), default=0.0)
 
     def _told(self, rows: Sequence[Row], answers: Sequence[Answer]) -> list[tuple[Row, Answer, float]]:
-        """What is recorded of one request: its rows are due again at one moment, so that they can be one request again."""
+        """What is recorded of one request: its rows are due again at one moment, so that they can be one request
+        again."""
         pause = self._pause(max((row.attempts for row in rows), default=0))
         return [
             (row, answer, 0.0 if answer.held == "apart" else max(pause, answer.pause))

@@ -1,4 +1,5 @@
-"""A deadline for a whole HTTP request. httpx's own time limit begins again with each byte, so an endpoint could hold a request for ever."""
+"""A deadline for a whole HTTP request. httpx's own time limit begins again with each byte, so an endpoint could hold a
+request for ever."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class _Backend(httpcore.NetworkBackend):
     def __init__(self, backend: httpcore.NetworkBackend) -> None:
         self._backend = backend
 
-    def connect_tcp(self, host: str, port: int, timeout: float | None = None, *given: Any, **named: Any) -> httpcore.NetworkStream:
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *given: Any, **named: Any
+    ) -> httpcore.NetworkStream:
         return _Stream(self._backend.connect_tcp(host, port, _left(timeout, httpcore.ConnectTimeout), *given, **named))
 
     def connect_unix_socket(

@@ -1,13 +1,14 @@
 """Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
 
-Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never changes, in the
-order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter (docs/specification/outbox-row.md).
-Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A unit that they can't take holds all that come after it.
-It is safe beside a running stream and beside itself, and may be killed at any point and run again.
+Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never
+changes, in the order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter
+(docs/specification/outbox-row.md). Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A
+unit that they can't take holds all that come after it. It is safe beside a running stream and beside itself, and may be
+killed at any point and run again.
 
-Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an endpoint that is away,
-Superseded if another deliverer has taken over. Not promised: that a target which ignores the key gets a row only once, if
-an answer was lost.
+Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an endpoint
+that is away, Superseded if another deliverer has taken over. Not promised: that a target which ignores the key gets a
+row only once, if an answer was lost.
 """
 
 from __future__ import annotations
@@ -98,13 +99,17 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
         deliverer, lost = outbox.take_over(database, instance, output.name, policy)
         if lost:
             log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
-        with sender_of(output.sink, f"{instance}/{output.name}") as sender, ThreadPoolExecutor(output.sink.at_once) as threads:
+        with (
+            sender_of(output.sink, f"{instance}/{output.name}") as sender,
+            ThreadPoolExecutor(output.sink.at_once) as threads,
+        ):
             Courier(database, deliverer, policy, output.sink, sender, threads).drain()
     return True
 
 
 def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) -> bool:
-    """The same for a target of whole units: the epoch first, then the target, which fences the one before in its own way."""
+    """The same for a target of whole units: the epoch first, then the target, which fences the one before in its own
+    way."""
     with outbox.alone(database, unnumbered) as ours:
         if not ours:
             return False
@@ -139,7 +144,8 @@ def _report(
     warnings = [f"{name}: another deliverer is at work; it was left to it" for name in busy]
     warnings += _undeclared(chosen, left)
     warnings += [
-        f"{row['pipeline']}/{row['output']}: {row['rows']} row(s) are held until the backfill that made them has ended: "
+        f"{row['pipeline']}/{row['output']}: {row['rows']} row(s) are held until the backfill that made them has "
+        "ended: "
         "see onlyonce.backfills. If it was killed, the same backfill run again throws them away and sends its own"
         for row in left
         if row["state"] == "held"

@@ -1,9 +1,11 @@
-"""Kafka: a unit is one transaction. The same transaction writes the unit's name to a compacted topic. A deliverer reads that topic at its
-start, and so knows what is committed.
+"""Kafka: a unit is one transaction.
+
+The same transaction writes the unit's name to a compacted topic. A deliverer reads that topic at its start, and so
+knows what is committed.
 
 The transactional id belongs to the output. So opening the producer fences that of an older deliverer, and ends its
-transaction, before the topic is read. A key of the compacted topic is lineage, sink and partition, and its value is the last unit.
-The units of a partition come in order, so one record for each partition is enough.
+transaction, before the topic is read. A key of the compacted topic is lineage, sink and partition, and its value is the
+last unit. The units of a partition come in order, so one record for each partition is enough.
 """
 
 from __future__ import annotations
@@ -26,12 +28,20 @@ from onlyonce.sinks.outbox.kafka_units import TRANSACTION, read_back, settings_o
 LOG = logging.getLogger("onlyonce.kafka")
 FLUSH_EVERY = 10_000
 LEAST_TRANSACTION_SECONDS = 300.0
-"""How long a transaction may stay open, at least: it holds a whole unit, and brokers end what takes longer. They allow 15 minutes."""
+"""How long a transaction may stay open, at least: it holds a whole unit, and brokers end what takes longer. They allow
+15 minutes."""
 FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 WRONG = {
-    "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_AUTHORIZATION_FAILED", "MSG_SIZE_TOO_LARGE", "_AUTHENTICATION",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION",
-}  # fmt: skip
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "MSG_SIZE_TOO_LARGE",
+    "_AUTHENTICATION",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "POLICY_VIOLATION",
+}
 
 
 class KafkaTarget:
@@ -49,7 +59,10 @@ class KafkaTarget:
         self._sink, self._producer, self._there, self._seconds = sink, producer, there, seconds
 
     def committed(self, unit: str) -> bool:
-        """By what the compacted topic had when this deliverer began, and what it has written since. Raises InvariantBroken."""
+        """By what the compacted topic had when this deliverer began, and what it has written since.
+
+        Raises InvariantBroken.
+        """
         place, batch = place_of(unit)
         last = self._there.get(place)
         if last is None or last["batch"] < batch:
@@ -63,8 +76,10 @@ class KafkaTarget:
         return True
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
-        """One transaction. Raises Unsent where it was undone, Superseded where another deliverer has taken over, Refused,
-        and CommitStateUnknown where the answer to the commit was lost: the next deliverer asks the topic."""
+        """One transaction.
+
+        Raises Unsent where it was undone, Superseded where another deliverer has taken over, Refused, and
+        CommitStateUnknown where the answer to the commit was lost: the next deliverer asks the topic."""
         from confluent_kafka import KafkaException
 
         try:
@@ -158,8 +173,9 @@ class KafkaTarget:
 
 @contextmanager
 def _errors_of_the_client() -> Iterator[None]:
-    """A fatal error is raised out of the call in which the client learns of it. When it reports a message in the same call, all
-    that arrives is a SystemError, with the error as its cause."""
+    """A fatal error is raised out of the call in which the client learns of it.
+
+    When it reports a message in the same call, all that arrives is a SystemError, with the error as its cause."""
     try:
         yield
     except SystemError as error:

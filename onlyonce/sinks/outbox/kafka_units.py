@@ -1,4 +1,7 @@
-"""Makes and checks the compacted topic of unit names, and reads it to its end. Called by `onlyonce.sinks.outbox.kafka`."""
+"""Makes and checks the compacted topic of unit names, and reads it to its end.
+
+Called by `onlyonce.sinks.outbox.kafka`.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,21 @@ def settings_of(text: str) -> dict[str, Any]:
 def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
     """The error for a unit whose transaction brokers would end before it is whole, at each attempt."""
     return Refused(
-        f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were sent, and the "
+        f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were "
+        "sent, and the "
         "brokers end a transaction that takes longer",
         data="the transaction was undone; its rows wait in the outbox, and all after them",
-        hint=f"allow more: {TRANSACTION} in the JSON of {connection} (brokers bound it by transaction.max.timeout.ms), then: "
+        hint=f"allow more: {TRANSACTION} in the JSON of {connection} (brokers bound it by "
+        "transaction.max.timeout.ms), then: "
         "onlyonce deliver. For later units: smaller batches, or more partitions",
     )
 
 
 def read_back(settings: dict[str, Any], topic: str, units: str, patience: float) -> dict[str, dict[str, Any]]:
-    """The last unit of each partition of each lineage. The caller's producer has ended its own old transaction; those of
-    others in the same topic are awaited. Raises Refused for a topic that is missing or forgets, Unsent."""
+    """The last unit of each partition of each lineage.
+
+    The caller's producer has ended its own old transaction; those of others in the same topic are awaited. Raises
+    Refused for a topic that is missing or forgets, Unsent."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(settings)

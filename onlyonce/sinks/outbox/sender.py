@@ -13,8 +13,10 @@ from onlyonce.sinks.outbox import bigquery, webhook
 
 
 class Sender(Protocol):
-    """Sends rows to one target. `ordered`: rows of one key go one after the other. `ahead`: how many rows are looked at
-    at once; `under_way`: how many requests may be begun and not recorded, which a crash leaves unanswered; `room`: what one of them holds."""
+    """Sends rows to one target.
+
+    `ordered`: rows of one key go one after the other. `ahead`: how many rows are looked at at once; `under_way`: how
+    many requests may be begun and not recorded, which a crash leaves unanswered; `room`: what one of them holds."""
 
     ordered: bool
     ahead: int

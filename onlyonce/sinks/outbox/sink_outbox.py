@@ -1,9 +1,11 @@
-"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): each row is stored as JSON, in the transaction of its unit.
+"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): each row is stored as JSON, in the
+transaction of its unit.
 
-The unit is that of a Postgres sink with another table. Once committed the rows never change. `onlyonce.sinks.outbox.deliver` sends them, and a
-replay of the batch writes nothing. Rows of a backfill are held until it has ended (`commitlog.outputs.backfills`): each attempt
-is a batch of its own, and the rows of a killed attempt are never sent. The rows of a key are in one unit of a batch, and batches
-come one after the other, so the rows of a key are in order in the outbox.
+The unit is that of a Postgres sink with another table. Once committed the rows never change.
+`onlyonce.sinks.outbox.deliver` sends them, and a replay of the batch writes nothing. Rows of a backfill are held until
+it has ended (`commitlog.outputs.backfills`): each attempt is a batch of its own, and the rows of a killed attempt are
+never sent. The rows of a key are in one unit of a batch, and batches come one after the other, so the rows of a key are
+in order in the outbox.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class OutboxWriter:
         )
         if missing := [column for column in named if column not in schema.names]:
             raise Refused(
-                f"output {self._output.name}: {', '.join(missing)} in keys, order_by or headers is not among its columns",
+                f"output {self._output.name}: {', '.join(missing)} in keys, order_by or headers is not among its "
+                "columns",
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
@@ -98,7 +101,8 @@ class OutboxWriter:
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """What was sent can't be taken back; `declare.outputs.taken_back.what_to_do` refuses it, skips it or writes new rows."""
+        """What was sent can't be taken back; `declare.outputs.taken_back.what_to_do` refuses it, skips it or writes new
+        rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
     def end(self, connection: Connection, batch: Batch) -> None:

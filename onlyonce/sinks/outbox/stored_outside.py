@@ -25,7 +25,13 @@ class StoredOutside(Stored):
     def _until(self) -> str:
         if isinstance(self.sink, KafkaSink):
             settings = kafka_units.settings_of(environment.variable(self.sink.connection) or "")
-            return f"messages of the topic {self.sink.topic}, also those of transactions that were undone, are gone {lasting.of_topic(kafka_units.configuration(settings, self.sink.topic))}"
+            return (
+                f"messages of the topic {self.sink.topic}, also those of transactions that were undone, are gone "
+                f"{lasting.of_topic(kafka_units.configuration(settings, self.sink.topic))}"
+            )
         if isinstance(self.sink, BigQuery | BigQueryStream):
-            return "delete these rows in the table; BigQuery's time travel and fail-safe keep them for at most 14 days more"
+            return (
+                "delete these rows in the table; BigQuery's time travel and fail-safe keep them for at most 14 "
+                "days more"
+            )
         return "ask the owner of the target to delete it"

@@ -1,4 +1,5 @@
-"""The interface of a target that takes whole units (Kafka, BigQuery's streams, and the user's own sinks: docs/how-to/own-sink.md), and the choice of a sink's target."""
+"""The interface of a target that takes whole units (Kafka, BigQuery's streams, and the user's own sinks:
+docs/how-to/own-sink.md), and the choice of a sink's target."""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ class Target(Protocol):
         """Whether the unit is there, whole. Asked before each write. At least once it may always say no."""
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
-        """Write the rows of a unit. Exactly once: rows and the unit's name become visible as one, and a unit that is there
-        stays as it is, also when two processes write it at once. Raises what went wrong."""
+        """Write the rows of a unit.
+
+        Exactly once: rows and the unit's name become visible as one, and a unit that is there stays as it is, also when
+        two processes write it at once. Raises what went wrong."""
 
     def close(self) -> None:
         """Let go of connections. Nothing is written after it."""
@@ -32,7 +35,10 @@ class Target(Protocol):
 def target_of(
     sink: KafkaSink | CustomSink | BigQueryStream, deliverer: str, streams: bigquery_stream.Streams
 ) -> AbstractContextManager[Target]:
-    """The target of a sink, open inside, for a deliverer of this name. `streams`: where the name of a unit's stream is kept. Raises Refused."""
+    """The target of a sink, open inside, for a deliverer of this name.
+
+    `streams`: where the name of a unit's stream is kept. Raises Refused.
+    """
     if isinstance(sink, BigQueryStream):
         return cast("AbstractContextManager[Target]", bigquery_stream.opened(sink, streams))
     if isinstance(sink, KafkaSink):

@@ -1,8 +1,9 @@
-"""Delivers whole units, to Kafka and the user's own sinks. It asks the target whether it has the unit, notes the attempt, writes the
-unit, records it, and goes on with the next.
+"""Delivers whole units, to Kafka and the user's own sinks.
 
-The order is strict, so a target need only remember the last unit of each partition. A unit that can't be written holds all
-that come after it, with an error. Called by `onlyonce.sinks.outbox.deliver`.
+It asks the target whether it has the unit, notes the attempt, writes the unit, records it, and goes on with the next.
+
+The order is strict, so a target need only remember the last unit of each partition. A unit that can't be written holds
+all that come after it, with an error. Called by `onlyonce.sinks.outbox.deliver`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class UnitCourier:
     target: Target
 
     def drain(self) -> None:
-        """Write until no unit waits. Raises Superseded, what the target raises, or Retryable where it gave no answer."""
+        """Write until no unit waits.
+
+        Raises Superseded, what the target raises, or Retryable where it gave no answer.
+        """
         while (unit := outbox_units.next_unit(self.database, self.deliverer)) is not None:
             self._deliver(unit)
 
@@ -54,7 +58,8 @@ class UnitCourier:
             raise Retryable(
                 f"the target of {self.deliverer.instance}/{self.deliverer.output} did not take unit {unit.name}: "
                 f"{told(f'{type(error).__name__}: {error}')}",
-                data="its rows wait in the outbox, and all after them; at the next attempt the target is asked for it first",
+                data="its rows wait in the outbox, and all after them; at the next attempt the target is asked "
+                "for it first",
                 hint="look at the cause, then: onlyonce deliver",
             ) from error
         passing("deliver-unit-after-write")

@@ -1,4 +1,5 @@
-"""Sends rows by POST: one as JSON with its Idempotency-Key, or several as a list of CloudEvents, each with its key as its id.
+"""Sends rows by POST: one as JSON with its Idempotency-Key, or several as a list of CloudEvents, each with its key as
+its id.
 
 A list has no key of its own: rows that are sent again may be in another one.
 """
@@ -56,7 +57,10 @@ class WebhookSender:
         if self._secret:
             headers |= signed(self._secret, of_request(rows), datetime.now(UTC), body)
         try:
-            with deadline.within(self._seconds), self._client.stream("POST", self._url, content=body, headers=headers) as got:
+            with (
+                deadline.within(self._seconds),
+                self._client.stream("POST", self._url, content=body, headers=headers) as got,
+            ):
                 answer = _beginning(got)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Unsent(f"{type(error).__name__}: {told(str(error))}") from error
@@ -84,10 +88,15 @@ def of_request(rows: Sequence[Row]) -> str:
 
 
 def signed(secret: bytes, id: str, now: datetime, body: bytes) -> dict[str, str]:
-    """Return the headers by which an endpoint knows that a request is ours and not an old one (Standard Webhooks 1.0)."""
+    """Return the headers by which an endpoint knows that a request is ours and not an old one (Standard Webhooks
+    1.0)."""
     at = str(int(now.timestamp()))
     signature = hmac.digest(secret, f"{id}.{at}.".encode() + body, "sha256")
-    return {"webhook-id": id, "webhook-timestamp": at, "webhook-signature": f"v1,{base64.b64encode(signature).decode()}"}
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": at,
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
 
 
 def _secret(name: str) -> bytes:
@@ -107,7 +116,10 @@ def of_one(row: Row) -> tuple[dict[str, str], bytes]:
 
 
 def of_several(rows: Sequence[Row], source: str) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request that is a list of events (CloudEvents 1.0, JSON batch format). A row is JSON already."""
+    """Headers and body of a request that is a list of events (CloudEvents 1.0, JSON batch format).
+
+    A row is JSON already.
+    """
     rest = json.dumps(EVENT | {"source": source})[1:-1]
     events = [f'{{"id": {json.dumps(row.idempotency_key)}, {rest}, "data": {row.payload}}}' for row in rows]
     return {"Content-Type": "application/cloudevents-batch+json"}, f"[{','.join(events)}]".encode()

@@ -1,4 +1,7 @@
-"""Puts rows into a fixed number of partitions, which the batch's row in the log has. Shared by the sinks whose units are tasks."""
+"""Puts rows into a fixed number of partitions, which the batch's row in the log has.
+
+Shared by the sinks whose units are tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for each.
+"""The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for
+each.
 
-Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`, `sink_mysql`) and the outbox (`sink_outbox`).
+Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`, `sink_mysql`) and the outbox
+(`sink_outbox`).
 """
 
 from __future__ import annotations
@@ -32,15 +34,18 @@ class PinnedUnits:
     epoch: int
 
     def pinned(self, batch: Batch, rows: DataFrame, key: Column) -> DataFrame:
-        """The rows with their hash, in the partitions that the hash `key` names. Raises InvariantBroken for a replay that
-        means other data."""
+        """The rows with their hash, in the partitions that the hash `key` names.
+
+        Raises InvariantBroken for a replay that means other data."""
         plan, schema = batch.plan, rows.schema
         found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
         if batch.replayed:
             pinned.check_replay(self.database, plan, self.sink, found, schema)
         return found
 
-    def commit(self, exported: DataFrame | pa.Table, work: postgres_unit.Work, put: postgres_unit.Put | None = None) -> None:
+    def commit(
+        self, exported: DataFrame | pa.Table, work: postgres_unit.Work, put: postgres_unit.Put | None = None
+    ) -> None:
         """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
         passing("postgres-before-units")
         rows = exported if isinstance(exported, pa.Table) else planned_once(exported)

@@ -1,12 +1,15 @@
-"""Upserts that keep the newest row of each key by its columns (`newest_by`), and remove rows (`deletes`): `<table>_deleted` keeps what was deleted.
+"""Upserts that keep the newest row of each key by its columns (`newest_by`), and remove rows (`deletes`):
+`<table>_deleted` keeps what was deleted.
 
-A key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those of its newest change. So whatever comes
-later is compared with the newest, also where that one has deleted the row. All is one transaction, that of the unit's claim.
+A key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those of its newest
+change. So whatever comes later is compared with the newest, also where that one has deleted the row. All is one
+transaction, that of the unit's claim.
 
-A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one key at once.
+A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
+key at once.
 
-Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; a null among the columns
-that put changes in order, or among the keys of rows that may be deleted, is one of them.
+Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; a null
+among the columns that put changes in order, or among the keys of rows that may be deleted, is one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from onlyonce.model.sinks.names import POSTGRES
 from onlyonce.model.units import UnitId
 
 STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
-"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the target to compute."""
+"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the
+target to compute."""
 MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
 NEVER_NULL = "ALTER TABLE arriving {columns}"
 ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
@@ -56,9 +60,18 @@ class Twice(Exception):
 
 
 def stage(
-    cursor: Any, target: sql.Composable, columns: Iterable[str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str
+    cursor: Any,
+    target: sql.Composable,
+    columns: Iterable[str],
+    keys: tuple[str, ...],
+    newest_by: tuple[str, ...],
+    deletes: str | None,
+    *needed: str,
 ) -> None:
-    """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored. `needed`: further columns that may not be null."""
+    """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored.
+
+    `needed`: further columns that may not be null.
+    """
     cursor.execute(sql.SQL(STAGE).format(target=target, columns=listed(columns)))
     if not newest_by:
         return
@@ -66,22 +79,39 @@ def stage(
     if deletes is not None:
         cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
         whole += [*keys, deletes]
-    alterations = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
+    alterations = [
+        sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)
+    ]
     cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(alterations)))
 
 
-def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> int:
-    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written. Return how many rows stayed in
-    the target because a trigger kept them. Raise Twice for two rows of the same keys: that one is deleted and one written would show nowhere else."""
+def delete(
+    cursor: Any,
+    table: tuple[str, str],
+    keys: tuple[str, ...],
+    newest_by: tuple[str, ...],
+    deletes: str,
+    types: pa.Schema,
+) -> int:
+    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written.
+
+    Return how many rows stayed in the target because a trigger kept them. Raise Twice for two rows of the same keys:
+    that one is deleted and one written would show nowhere else."""
     schema, name = table
     target, beside = sql.Identifier(schema, name), sql.Identifier(schema, POSTGRES.deleted(name))
     same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
     names = {
-        "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": listed(keys), "newest_by": listed(newest_by),
+        "target": target,
+        "deleted": beside,
+        "deletes": sql.Identifier(deletes),
+        "keys": listed(keys),
+        "newest_by": listed(newest_by),
         "same_key": sql.SQL(" AND ").join(same),
         "there_is_newer": _compared("there", ">", "arriving", newest_by, types),
-        "moved": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]),
-    }  # fmt: skip
+        "moved": sql.SQL(", ").join(
+            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]
+        ),
+    }
     try:
         cursor.execute(sql.SQL(ONE_A_KEY).format(**names))
     except psycopg2.errors.UniqueViolation as error:
@@ -95,13 +125,23 @@ def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by
 
 
 def unwritten(
-    cursor: Any, target: sql.Composable, keys: Iterable[str], newest_by: tuple[str, ...], deletes: str | None, types: pa.Schema
+    cursor: Any,
+    target: sql.Composable,
+    keys: Iterable[str],
+    newest_by: tuple[str, ...],
+    deletes: str | None,
+    types: pa.Schema,
 ) -> int:
-    """Return how many rows of `arriving` are not in the target, nor newer ones of their keys. Without `newest_by` a row of the key is enough. The rows have been written just now."""
+    """Return how many rows of `arriving` are not in the target, nor newer ones of their keys.
+
+    Without `newest_by` a row of the key is enough. The rows have been written just now.
+    """
     same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
     written = sql.SQL("NOT arriving.{}").format(sql.Identifier(deletes)) if deletes else sql.SQL("true")
     as_new = _compared("there", ">=", "arriving", newest_by, types) if newest_by else sql.SQL("true")
-    statement = sql.SQL(UNWRITTEN).format(target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new)
+    statement = sql.SQL(UNWRITTEN).format(
+        target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new
+    )
     cursor.execute(statement)
     return int(cursor.fetchall()[0][0])
 
@@ -127,7 +167,9 @@ def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
 def newer(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
     """The condition under which an arriving row replaces the one of its keys."""
     unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
-    return sql.SQL(NEWER).format(target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types))
+    return sql.SQL(NEWER).format(
+        target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types)
+    )
 
 
 def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:

@@ -1,7 +1,7 @@
 """The work of one task of a Postgres sink in at-least-once mode: check the epoch, write the rows, note them, commit.
 
-There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in the rows'
-transaction adds up over all attempts, so the batch can tell how many rows are there twice.
+There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in
+the rows' transaction adds up over all attempts, so the batch can tell how many rows are there twice.
 
 Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put_rows` raises.
 """

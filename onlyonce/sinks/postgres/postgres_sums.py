@@ -44,8 +44,9 @@ def write(
     windows: tuple[str, ...] | None,
     copy: Callable[[sql.Composable], object],
 ) -> int:
-    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced. Return how many sums a trigger of the
-    table has dropped.
+    """Add the rows that `copy` puts into the table it is given.
+
+    `windows`: the span whose rows are replaced. Return how many sums a trigger of the table has dropped.
 
     Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
     """

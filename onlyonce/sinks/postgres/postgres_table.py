@@ -67,12 +67,18 @@ class SinkTable:
             if self._sink.deletes:
                 in_order = [*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])]
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
-                self._keep(connection, names.POSTGRES.deleted(self.name), names.DELETED_NOTE, remembered, self._identity())
-            self._fit(connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity())
+                self._keep(
+                    connection, names.POSTGRES.deleted(self.name), names.DELETED_NOTE, remembered, self._identity()
+                )
+            self._fit(
+                connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity()
+            )
 
         run(self._database, fit)
 
-    def _keep(self, connection: Connection, name: str, note: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
+    def _keep(
+        self, connection: Connection, name: str, note: str, columns: dict[str, str], keys: tuple[str, ...]
+    ) -> None:
         """Make a table that the platform keeps beside the output's table. It is known by its comment."""
         if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != note:
             raise Refused(
@@ -97,52 +103,91 @@ class SinkTable:
         there = self.make(connection, table, columns, keys)
         lacking = dict.fromkeys(keys, "missing")  # a key is not added to a table that is there
         held = lacking | self.as_wanted(columns, there)
-        column_types.refuse_other(f"output {self._output.name}", f"{self.schema}.{table}", columns, held, self._declared)
+        column_types.refuse_other(
+            f"output {self._output.name}", f"{self.schema}.{table}", columns, held, self._declared
+        )
         if table == self.name:
             found = {name: column_types.length(there[name], mysql=False) for name in columns}
             self.lengths = {name: length for name, length in found.items() if length}
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
         """Return the types of the table; those that take the same values as the rows' type are called as this is."""
-        return {name: "text" if wanted.get(name) == "text" and STRINGS.fullmatch(kind) else kind for name, kind in there.items()}
+        return {
+            name: "text" if wanted.get(name) == "text" and STRINGS.fullmatch(kind) else kind
+            for name, kind in there.items()
+        }
 
     def check(self, schema: StructType) -> None:
         """Raise Refused if the output can't be written to the table as the table is now. Changes nothing."""
-        run(self._database, lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._identity()))
+        run(
+            self._database,
+            lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._identity()),
+        )
 
     def _check_table(self, connection: Connection, table: str, columns: Iterable[str], keys: tuple[str, ...]) -> None:
         if system := sorted(SYSTEM.intersection(columns)):
-            self._refuse(f"PostgreSQL has a column {system[0]} of its own in each table", "give the column another name in the output's function")
+            self._refuse(
+                f"PostgreSQL has a column {system[0]} of its own in each table",
+                "give the column another name in the output's function",
+            )
         place = f'"{self.schema}"."{table}"'
         if table == self.name and dropping.note_of(connection, self.schema, table) in names.NOTES:
-            self._refuse(f"{self.schema}.{table} is a table that the platform keeps for another output's table", "name another table")
+            self._refuse(
+                f"{self.schema}.{table} is a table that the platform keeps for another output's table",
+                "name another table",
+            )
         if (found := ask(connection, "sink_tables", "kind", table=place)) and found[0].kind in KINDS:
-            self._refuse(f"{self.schema}.{table} is {KINDS[found[0].kind]}: a unit and its rows can't be committed together there", "name an ordinary table")
+            self._refuse(
+                f"{self.schema}.{table} is {KINDS[found[0].kind]}: a unit and its rows can't be committed together "
+                "there",
+                "name an ordinary table",
+            )
         for column in ask(connection, "sink_tables", "computed_columns", table=place):
             # COPY gives an identity its value also where it is GENERATED ALWAYS; an INSERT may not.
             if column.name in columns and (column.kind == "s" or keys):
-                self._refuse(f"column {column.name} of {self.schema}.{table} is GENERATED ALWAYS, so only PostgreSQL gives its values",
-                             "leave the column out of the function's result, or declare it GENERATED BY DEFAULT")  # fmt: skip
+                self._refuse(
+                    f"column {column.name} of {self.schema}.{table} is GENERATED ALWAYS, so only PostgreSQL gives "
+                    "its values",
+                    "leave the column out of the function's result, or declare it GENERATED BY DEFAULT",
+                )
         if keys and found:
             self._check_unique(connection, table, place, keys)
 
     def _check_unique(self, connection: Connection, table: str, place: str, keys: tuple[str, ...]) -> None:
-        """Raise Refused if no unique index over the keys finds the row of each key, also of a null, and of no other key."""
+        """Raise Refused if no unique index over the keys finds the row of each key, also of a null, and of no other
+        key."""
         listed = ", ".join(keys)
-        over = [index for index in ask(connection, "sink_tables", "unique_indexes", table=place) if {*index.columns} == {*keys}]
+        over = [
+            index
+            for index in ask(connection, "sink_tables", "unique_indexes", table=place)
+            if {*index.columns} == {*keys}
+        ]
         add = f"ALTER TABLE {self.schema}.{table} ADD UNIQUE NULLS NOT DISTINCT ({listed}), or name another table"
         if not over:
-            self._refuse(f"{self.schema}.{table} has no unique index over the keys ({listed}), so no row of a key is found again", add)
+            self._refuse(
+                f"{self.schema}.{table} has no unique index over the keys ({listed}), so no row of a key is found "
+                "again",
+                add,
+            )
         if deferred := [index.name for index in over if not index.at_once]:
-            self._refuse(f"the unique constraint {deferred[0]} of {self.schema}.{table} is DEFERRABLE, and ON CONFLICT needs one that is not",
-                         f"drop it; then {add}")  # fmt: skip
+            self._refuse(
+                f"the unique constraint {deferred[0]} of {self.schema}.{table} is DEFERRABLE, and ON CONFLICT "
+                "needs one that is not",
+                f"drop it; then {add}",
+            )
         if merging := [index.name for index in over if index.strings_merge]:
-            self._refuse(f"the unique index {merging[0]} of {self.schema}.{table} has a collation that is not deterministic, in which different strings are one key",
-                         f"give the keys a deterministic collation (COLLATE \"C\"); then {add}")  # fmt: skip
+            self._refuse(
+                f"the unique index {merging[0]} of {self.schema}.{table} has a collation that is not "
+                "deterministic, in which different strings are one key",
+                f'give the keys a deterministic collation (COLLATE "C"); then {add}',
+            )
         # A key that may be deleted, or has versions, is never null: its units are refused (`postgres_newest.stage`).
         if not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over):
-            self._refuse(f"the unique index {over[0].name} of {self.schema}.{table} takes two nulls for two keys, so rows with a null key would double",
-                         f"declare the keys NOT NULL; or {add}")  # fmt: skip
+            self._refuse(
+                f"the unique index {over[0].name} of {self.schema}.{table} takes two nulls for two keys, so rows "
+                "with a null key would double",
+                f"declare the keys NOT NULL; or {add}",
+            )
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         raise Refused(f"output {self._output.name}: {what}", data="nothing was written", hint=hint)
@@ -168,12 +213,16 @@ class SinkTable:
 
     def _check_beside(self, connection: Connection, beside: str) -> None:
         """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
-        there, kept = bool(self._there(connection, self.name)), dropping.note_of(connection, self.schema, beside) == names.BY_WINDOW_NOTE
+        there, kept = (
+            bool(self._there(connection, self.name)),
+            dropping.note_of(connection, self.schema, beside) == names.BY_WINDOW_NOTE,
+        )
         if there and kept != self.by_window:
             raise Refused(
                 f"output {self._output.name}: {self.schema}.{self.name} was begun "
                 + ("with on_backfill='correct'" if kept else "without on_backfill='correct'"),
-                data="nothing was written; what each window has added must be kept from the first row on, or not at all",
+                data="nothing was written; what each window has added must be kept from the first row on, or not "
+                "at all",
                 hint="put on_backfill back, or name another table for the output",
             )
 
@@ -217,7 +266,8 @@ class SinkTable:
         made = not self._there(connection, table)
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
         if made and WINDOW[0] in columns and keys[:1] != WINDOW[:1]:
-            # While it is empty: on a large table it would hold up writers. People and backfills look for rows by their window.
+            # While it is empty: on a large table it would hold up writers. People and backfills look for rows by their
+            # window.
             cursor.execute(sql.SQL("CREATE INDEX ON {} ({})").format(name, sql.Identifier(WINDOW[0])))
         new = [n for n in columns if n not in self._there(connection, table) and n not in keys]
         for column in new:  # not a key: the table's unique constraint was made without it
@@ -231,13 +281,17 @@ class SinkTable:
         return self._there(connection, table)
 
     def clear(self, connection: Connection) -> None:
-        """Take out all rows. Raise Refused if a trigger of the table keeps some: they would stand next to those that are computed again."""
+        """Take out all rows.
+
+        Raise Refused if a trigger of the table keeps some: they would stand next to those that are computed again.
+        """
         cursor: Any = connection.connection.cursor()
         cursor.execute(sql.SQL(CLEAR).format(sql.Identifier(self.schema, self.name)))
         [(kept,)] = cursor.fetchall()
         if kept:
             self._refuse(
-                f"a trigger of {self.schema}.{self.name} keeps {kept:,} rows that are to be deleted, since all are computed again",
+                f"a trigger of {self.schema}.{self.name} keeps {kept:,} rows that are to be deleted, since all are "
+                "computed again",
                 "let the trigger delete every row, or name another table",
             )
 

@@ -1,4 +1,5 @@
-"""The work of one task of a Postgres sink on an executor: claim the unit, check the epoch, COPY the rows, store the content, commit.
+"""The work of one task of a Postgres sink on an executor: claim the unit, check the epoch, COPY the rows, store the
+content, commit.
 
 The rows are in the unit's own transaction. So a unit that is already there is skipped, after its content was
 compared. Rows stream from Arrow to COPY; a partition is never in memory as a whole.
@@ -56,9 +57,11 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
-    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted. `newest_by`, `deletes`: as
-    the sink declares them."""
+    """All that a task needs to know.
+
+    `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are kept by window too. `beside`:
+    columns that are counted and not written, with the name under which they are counted. `newest_by`, `deletes`: as the
+    sink declares them."""
 
     database: Database
     unit: UnitId
@@ -80,7 +83,10 @@ Put = Callable[[Connection, Work, Batches], None]
 
 
 def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batches]:
-    """The Arrow function of a batch: the rows of one partition → (partition, rows). `put` writes them in another database's words."""
+    """The Arrow function of a batch: the rows of one partition → (partition, rows).
+
+    `put` writes them in another database's words.
+    """
     write = put or put_rows
 
     def run_task(batches: Batches) -> Batches:
@@ -140,7 +146,8 @@ def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
         raise Refused(
             f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {broken.first_line(error)}",
             data="nothing of this unit was written",
-            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long), "
+            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a "
+            "text, a key too long), "
             "or change the table, its constraints or its triggers; the committed units of this batch wait for the rest",
         ) from error
 
@@ -150,7 +157,9 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     first = next(batches, None)
     if work.by_window:
         table = (work.schema, work.table)
-        dropped = postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches))
+        dropped = postgres_sums.write(
+            cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches)
+        )
         _refuse_dropped(work, dropped)
         return
     if work.write == "replace":
@@ -174,7 +183,9 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
         with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
-            dropped = postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
+            dropped = postgres_history.write(
+                cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types
+            )
         _refuse_dropped(work, dropped)
         passing("postgres-unit-after-rows")
         return
@@ -183,7 +194,9 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
-    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_newest.left(work.deletes)
+    names["group"] = (
+        sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_newest.left(work.deletes)
+    )
     merge = sql.SQL(
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
         "ON CONFLICT ({keys}) DO {action}"
@@ -195,12 +208,19 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         merge += sql.SQL(LATER_WINDOW)
     with postgres_newest.one_a_place(work.unit, work.keys):
         if work.deletes:
-            _refuse_dropped(work, postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types))
+            _refuse_dropped(
+                work,
+                postgres_newest.delete(
+                    cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types
+                ),
+            )
         cursor.execute(merge)
     if (written := cursor.rowcount) != arrived:
         order = work.newest_by or (("window_end", "window_start") if later else ())
         if order or not updates:  # an older row is left out, and so is one that is there
-            _refuse_dropped(work, postgres_newest.unwritten(cursor, names["target"], work.keys, order, work.deletes, types))
+            _refuse_dropped(
+                work, postgres_newest.unwritten(cursor, names["target"], work.keys, order, work.deletes, types)
+            )
         else:
             cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
             [(keys,)] = cursor.fetchall()
@@ -209,7 +229,10 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
 
 
 def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> int:
-    """Copy rows into a table, if there are any; return how many. Raises Refused if PostgreSQL reports fewer rows than were sent."""
+    """Copy rows into a table, if there are any; return how many.
+
+    Raises Refused if PostgreSQL reports fewer rows than were sent.
+    """
     if first is None:
         return 0
     names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
@@ -220,10 +243,12 @@ def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch 
 
 
 def _refuse_dropped(work: Work, dropped: int) -> None:
-    """Raise Refused if a trigger of the table has dropped rows: the unit would note rows that the table does not have."""
+    """Raise Refused if a trigger of the table has dropped rows: the unit would note rows that the table does not
+    have."""
     if dropped:
         raise Refused(
-            f"unit {work.unit}: a trigger of {work.schema}.{work.table} drops {dropped:,} of its rows, or keeps rows that it must change or delete",
+            f"unit {work.unit}: a trigger of {work.schema}.{work.table} drops {dropped:,} of its rows, or keeps "
+            "rows that it must change or delete",
             data="nothing of this unit was written",
             hint="let the trigger keep every row, and filter the rows in the output's function",
         )

@@ -71,7 +71,9 @@ class PostgresWriter:
         if batch.at_least_once or batch.plan.partitions != 1:
             return None
         stored = self._stored(rows)
-        return _in_copy(stored.withColumn(HASH, content_hash.row_hash(stored.schema)).withColumn(PARTITION, F.lit(0)), stored.schema)
+        return _in_copy(
+            stored.withColumn(HASH, content_hash.row_hash(stored.schema)).withColumn(PARTITION, F.lit(0)), stored.schema
+        )
 
     def landed(self, plan: Plan) -> bool:
         """Whether any rows of this batch are noted."""
@@ -82,25 +84,42 @@ class PostgresWriter:
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, content_of_rows, "replace", tuple(time.isoformat() for time in span.times))
 
-    def _commit(self, batch: Batch, rows: DataFrame | pa.Table, content: Content, write: str, windows: tuple[str, ...] | None) -> None:
+    def _commit(
+        self, batch: Batch, rows: DataFrame | pa.Table, content: Content, write: str, windows: tuple[str, ...] | None
+    ) -> None:
         exported = rows if isinstance(rows, pa.Table) else self._pinned(batch, self._stored(rows))
         columns = exported.column_names if isinstance(exported, pa.Table) else exported.columns
         self._units.commit(exported, self._work(batch, content, columns, write, windows))
 
     def _pinned(self, batch: Batch, rows: DataFrame) -> DataFrame:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
-        return _in_copy(self._units.pinned(batch, rows, F.xxhash64(*keys) if keys else content_hash.row_hash(rows.schema)), rows.schema)
+        return _in_copy(
+            self._units.pinned(batch, rows, F.xxhash64(*keys) if keys else content_hash.row_hash(rows.schema)),
+            rows.schema,
+        )
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         return rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
 
-    def _work(self, batch: Batch, content: Content, columns: Sequence[str], write: str, windows: tuple[str, ...] | None) -> postgres_unit.Work:
+    def _work(
+        self, batch: Batch, content: Content, columns: Sequence[str], write: str, windows: tuple[str, ...] | None
+    ) -> postgres_unit.Work:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
-            self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            tuple(name for name in content.floats if name in columns), windows, self._table.by_window,
-            tuple(content_hash.names_of(columns).items()), newest_by=self._sink.newest_by, deletes=self._sink.deletes,
-        )  # fmt: skip
+            self._database,
+            unit,
+            self._query.driver.epoch,
+            self._table.schema,
+            self._table.name,
+            write,
+            self._sink.keys,
+            tuple(name for name in content.floats if name in columns),
+            windows,
+            self._table.by_window,
+            tuple(content_hash.names_of(columns).items()),
+            newest_by=self._sink.newest_by,
+            deletes=self._sink.deletes,
+        )
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         schema = self._table.stored(rows.schema)
@@ -139,4 +158,6 @@ class PostgresWriter:
 
 def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:
     """Return rows that have their HASH and PARTITION as COPY gets them."""
-    return pinned.select(*[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION)
+    return pinned.select(
+        *[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION
+    )

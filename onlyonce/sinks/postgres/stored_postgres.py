@@ -1,4 +1,5 @@
-"""What a table of PostgreSQL stores: its rows, TOASTed values whole, and the values that the planner's statistics keep of its columns."""
+"""What a table of PostgreSQL stores: its rows, TOASTed values whole, and the values that the planner's statistics keep
+of its columns."""
 
 from __future__ import annotations
 
@@ -60,7 +61,10 @@ class StoredInPostgres(Stored):
 
 
 def counted(connection: Connection, table: tuple[str, str], mentions: Mentions, instance: str | None = None) -> int:
-    """Return how many rows of a table mention the condition; 0 if there is no such table. `instance`: only rows of that pipeline."""
+    """Return how many rows of a table mention the condition; 0 if there is no such table.
+
+    `instance`: only rows of that pipeline.
+    """
     columns = erasures.searched_columns(connection, *table, [*mentions.condition.values])
     if not columns:
         return 0
@@ -80,13 +84,19 @@ def counted(connection: Connection, table: tuple[str, str], mentions: Mentions, 
 
 def in_statistics(connection: Connection, table: tuple[str, str], mentions: Mentions) -> int:
     """Return of how many columns of a table the planner's statistics mention the condition."""
-    return sum(mentions.in_row({f"statistics of {column}": values}) for column, values in erasures.statistics(connection, *table))
+    return sum(
+        mentions.in_row({f"statistics of {column}": values})
+        for column, values in erasures.statistics(connection, *table)
+    )
 
 
 def _possible(columns: Sequence[identifiers.Identifier], mentions: Mentions) -> identifiers.Composed:
     """Rows of which some column has the longest value, or an escape. The others need not leave the server."""
     whole = identifiers.SQL("concat_ws(' ', {})").format(identifiers.SQL(", ").join(columns))
-    each = (identifiers.SQL("position({} IN {}) > 0").format(identifiers.Literal(one), whole) for one in (mentions.longest_string, *ESCAPES))
+    each = (
+        identifiers.SQL("position({} IN {}) > 0").format(identifiers.Literal(one), whole)
+        for one in (mentions.longest_string, *ESCAPES)
+    )
     return identifiers.SQL("({})").format(identifiers.SQL(" OR ").join(each))
 
 

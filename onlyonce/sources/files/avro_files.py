@@ -1,7 +1,8 @@
-"""Reads the records of Avro files, some at a time, and refuses files that would need more memory or a deeper stack than a reader has.
+"""Reads the records of Avro files, some at a time, and refuses files that would need more memory or a deeper stack than
+a reader has.
 
-fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand records
-inside each other, in a file of five kilobytes, end the process. So the types are checked before any record is read, and the
+fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand records inside
+each other, in a file of five kilobytes, end the process. So the types are checked before any record is read, and the
 blocks are unpacked once, within bounds, when a file is registered.
 
 Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a damaged byte.
@@ -31,14 +32,22 @@ Schema = Any
 DEEPEST = 64
 """Types inside each other."""
 BLOCK = 1 << 26
-"""In bytes: how much one block may unpack to. Writers make them of some kilobytes; a record is in one of them as a whole."""
+"""In bytes: how much one block may unpack to. Writers make them of some kilobytes; a record is in one of them as a
+whole."""
 AT_ONCE = 1 << 26
 """In bytes, of records that are handed on together."""
 SYNC = 16
-HEADER = fastavro.parse_schema({"type": "record", "name": "org.apache.avro.file.Header", "fields": [
-    {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}}, {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-    {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": SYNC}},
-]})  # fmt: skip
+HEADER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "org.apache.avro.file.Header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": SYNC}},
+        ],
+    }
+)
 """By Avro's specification."""
 PACKAGES = {"snappy": "cramjam"}
 """Codec → the package that fastavro reads it with, which is none of onlyonce's own dependencies."""
@@ -58,12 +67,17 @@ def columns(at: FileAt) -> list[str]:
 
 
 def check_types(schema: Schema) -> None:
-    """See that values of some types can be read in bounds. Names are in full, as fastavro's parser gives them. Raises Damaged."""
+    """See that values of some types can be read in bounds.
+
+    Names are in full, as fastavro's parser gives them. Raises Damaged.
+    """
     _least(schema, {}, ())
 
 
 def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some columns (None: of all) in groups, for which memory is there. Only of a file whose `columns` have been looked at.
+    """Yield the rows of some columns (None: of all) in groups, for which memory is there.
+
+    Only of a file whose `columns` have been looked at.
 
     The types are those of the file's schema. Raise Damaged for a column that no type of Arrow holds.
     """
@@ -76,7 +90,9 @@ def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterat
         for group in _groups(fastavro.block_reader(_Behind(_head(reader, schema), file)), most_rows):
             avro_types.make_strings(group, mixed)
             found = pa.array(group, read)
-            yield pa.RecordBatch.from_arrays([pc.struct_field(found, name).cast(types[name][1]) for name in named], names=named)
+            yield pa.RecordBatch.from_arrays(
+                [pc.struct_field(found, name).cast(types[name][1]) for name in named], names=named
+            )
 
 
 def _groups(blocks: Any, most_rows: int) -> Iterator[list[dict[str, Any]]]:
@@ -113,7 +129,8 @@ class _Behind:
 
 
 def _head(reader: Any, schema: Schema) -> bytes:
-    """Return the header of a file with another schema, by which fastavro converts no time, and its own codec and marks."""
+    """Return the header of a file with another schema, by which fastavro converts no time, and its own codec and
+    marks."""
     meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": _codec(reader).encode()}
     written = io.BytesIO()
     fastavro.schemaless_writer(written, HEADER, {"magic": b"Obj\x01", "meta": meta, "sync": reader._header["sync"]})

@@ -1,6 +1,9 @@
-"""What the types of an Avro schema are in Arrow. They come from the schema and not from the values, so a batch of rows decides nothing.
+"""What the types of an Avro schema are in Arrow.
 
-fastavro reads times as the numbers that they are, and whole arrays are cast. So a time of any year is read, and its record alone is invalid.
+They come from the schema and not from the values, so a batch of rows decides nothing.
+
+fastavro reads times as the numbers that they are, and whole arrays are cast. So a time of any year is read, and its
+record alone is invalid.
 """
 
 from __future__ import annotations
@@ -19,10 +22,18 @@ PLAIN = {
     "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
 }  # fmt: skip
 LOGICAL = {
-    ("int", "date"): pa.date32(), ("int", "time-millis"): pa.time32("ms"), ("long", "time-micros"): pa.time64("us"),
-    **{("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC") for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))},
-    **{("long", f"local-timestamp-{name}"): pa.timestamp(unit) for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))},
-}  # fmt: skip
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{
+        ("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC")
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+    **{
+        ("long", f"local-timestamp-{name}"): pa.timestamp(unit)
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
 """Times are read as the numbers that they are and cast in whole arrays."""
 Avro = Any
 Types = tuple[pa.DataType, pa.DataType]
@@ -32,7 +43,8 @@ IN_A_STRING = frozenset({pa.string(), pa.bool_(), pa.int32(), pa.int64()})
 
 
 def without_logical(schema: Avro, named: dict[str, Any], seen: set[str]) -> Avro:
-    """Return a schema with the schemas that it names where it first names them, and whose times are numbers: so fastavro converts none."""
+    """Return a schema with the schemas that it names where it first names them, and whose times are numbers: so
+    fastavro converts none."""
     if isinstance(schema, list):
         return [without_logical(one, named, seen) for one in schema]
     if isinstance(schema, str):
@@ -42,7 +54,11 @@ def without_logical(schema: Avro, named: dict[str, Any], seen: set[str]) -> Avro
             return schema["name"]
         seen.add(schema["name"])
     decimal = schema.get("logicalType") == "decimal"
-    kept = {name: value for name, value in schema.items() if not name.startswith("__") and name not in ("aliases", "default")}
+    kept = {
+        name: value
+        for name, value in schema.items()
+        if not name.startswith("__") and name not in ("aliases", "default")
+    }
     if not decimal and "logicalType" in kept:
         kept["oo_logical"] = kept.pop("logicalType")
     for part in ("items", "values"):
@@ -73,7 +89,10 @@ def defined_in(schema: Avro) -> dict[str, Avro]:
         return {name: of for one in schema for name, of in defined_in(one).items()}
     if isinstance(schema, str):
         return {}
-    inside = [*(f["type"] for f in schema.get("fields", ())), *(schema[part] for part in ("items", "values") if part in schema)]
+    inside = [
+        *(f["type"] for f in schema.get("fields", ())),
+        *(schema[part] for part in ("items", "values") if part in schema),
+    ]
     found = defined_in([*inside, *([schema["type"]] if isinstance(schema["type"], dict | list) else [])])
     return found | ({schema["name"]: schema} if "name" in schema else {})
 
@@ -127,7 +146,10 @@ def of_columns(schema: Avro, names: Collection[str]) -> dict[str, Types]:
     """Return the types of some columns of a record. Raise Damaged for a column that no type holds."""
     defined = defined_in(schema)
     found = {field["name"]: field["type"] for field in schema["fields"] if field["name"] in names}
-    return {name: (pa.string(), pa.string()) if _is_mixed(kind, defined) else types_of(kind, defined) for name, kind in found.items()}
+    return {
+        name: (pa.string(), pa.string()) if _is_mixed(kind, defined) else types_of(kind, defined)
+        for name, kind in found.items()
+    }
 
 
 def mixed_columns(schema: Avro, names: Collection[str]) -> list[str]:
@@ -141,7 +163,9 @@ def make_strings(rows: Iterable[dict[str, Any]], names: list[str]) -> None:
     for row in rows if names else ():
         for name in names:
             value = row[name]
-            row[name] = value if value is None else conversions.text(value if isinstance(value, bool | str) else Number(value))
+            row[name] = (
+                value if value is None else conversions.text(value if isinstance(value, bool | str) else Number(value))
+            )
 
 
 def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
@@ -149,4 +173,9 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
         return False
     read = {types_of(one, defined) for one in schema if one != "null"}
     kinds = {meant for _, meant in read}
-    return all(both[0] == both[1] for both in read) and len(kinds) > 1 and kinds <= IN_A_STRING and not kinds <= {pa.int32(), pa.int64()}
+    return (
+        all(both[0] == both[1] for both in read)
+        and len(kinds) > 1
+        and kinds <= IN_A_STRING
+        and not kinds <= {pa.int32(), pa.int64()}
+    )

@@ -1,8 +1,9 @@
-"""Identify a growing file, whatever its name, by its inode, the inode's time of birth, and its first line (of a compressed file its first bytes).
+"""Identify a growing file, whatever its name, by its inode, the inode's time of birth, and its first line (of a
+compressed file its first bytes).
 
-A file system gives the inode of a deleted file to a new one at once, and logs with a header have one first line. So only the birth tells the
-new log from the deleted one. A file system that records no birth (statx returns none) leaves the inode and the first line.
-A copy is another file.
+A file system gives the inode of a deleted file to a new one at once, and logs with a header have one first line. So
+only the birth tells the new log from the deleted one. A file system that records no birth (statx returns none) leaves
+the inode and the first line. A copy is another file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Folders below an inbox: which are read, and which are skipped and reported.
 
-Names that begin with . or _ are temporary, as in Spark: such files and folders are left alone without a word. Any other folder is
-read with `recursive`; without it, it is skipped, and its name is noted for the console, the log and the doctor. A link to a folder is
-never followed.
+Names that begin with . or _ are temporary, as in Spark: such files and folders are left alone without a word. Any other
+folder is read with `recursive`; without it, it is skipped, and its name is noted for the console, the log and the
+doctor. A link to a folder is never followed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def told(names: Iterable[str]) -> str:
     """Return skipped folders in words."""
     each = sorted(names)
     more = f", and {len(each) - NAMED:,} more" if len(each) > NAMED else ""
-    return f"{len(each):,} folder(s) below the inbox are skipped, and nothing in them is read: {', '.join(each[:NAMED])}{more}"
+    return (
+        f"{len(each):,} folder(s) below the inbox are skipped, and nothing in them is read: "
+        f"{', '.join(each[:NAMED])}{more}"
+    )
 
 
 def _is_folder(entry: os.DirEntry[str], *, links: bool) -> bool:

@@ -1,11 +1,12 @@
 """Files that grow: their identity, how far they reach in whole records, and which part of them is new.
 
-A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file under an old name is another
-file. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them at that place, it was cut
-short or rewritten, and it is refused for good. No Spark and no table: the registry remembers.
+A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file
+under an old name is another file. The last bytes that were read of a file are remembered (`mark`). If the file no
+longer has them at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the
+registry remembers.
 
-Who calls it: `source_files`. Errors: none for a single file. Not promised: on a file system that records no birth, that a new file is told
-from an old one if it has the same inode and the same first line.
+Who calls it: `source_files`. Errors: none for a single file. Not promised: on a file system that records no birth, that
+a new file is told from an old one if it has the same inode and the same first line.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ MARK = 1 << 10
 PIECE = 1 << 20
 THREADS = 4
 CUT = (
-    "the file was cut short or rewritten in place: it has not got what was read of it, up to byte {ends}. Nothing more of it "
+    "the file was cut short or rewritten in place: it has not got what was read of it, up to byte {ends}. Nothing "
+    "more of it "
     "is read; rotate by renaming, or put a copy of what it holds in under another name"
 )
 
@@ -53,12 +55,22 @@ class _Asked:
 
 
 def new_ranges(
-    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False, folders: Folders | None = None,
+    folder: Path,
+    known: Mapping[str, Known],
+    most_bytes: int,
+    *,
+    with_packed: bool = False,
+    links: bool = False,
+    folders: Folders | None = None,
     quoted_within: int | None = None,
-) -> list[InputFile]:  # fmt: skip
-    """What each file of the folder has beyond what is known of it, in ranges of whole records; the oldest change first."""
+) -> list[InputFile]:
+    """What each file of the folder has beyond what is known of it, in ranges of whole records; the oldest change
+    first."""
     asked = _Asked(most_bytes, quoted_within)
-    found = sorted(_there(folder, with_packed, links=links, folders=folders or Folders()), key=lambda one: (one.modified_ns, one.path))
+    found = sorted(
+        _there(folder, with_packed, links=links, folders=folders or Folders()),
+        key=lambda one: (one.modified_ns, one.path),
+    )
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
         looks = pool.map(lambda one: list(_new(one, known, asked)), found)
         ranges = [one for of_file in looks for one in of_file]
@@ -90,7 +102,10 @@ def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> It
 
 
 def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
-    """Where the file of a range is now, and why the range can't be read, if so. Called when its batch begins and is read."""
+    """Where the file of a range is now, and why the range can't be read, if so.
+
+    Called when its batch begins and is read.
+    """
     for path in _places(file, links=links):
         with suppress(OSError), opened(path) as now:
             size = os.fstat(now).st_size
@@ -150,7 +165,16 @@ def _new(one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[Inp
             if who is None or (seen := known.get(who, Known(0, ""))).refused:
                 return
             made = InputFile(
-                path, now.st_size, now.st_mtime_ns, 0, None, who, seen.ends, seen.ends, seen.mark, quoted_within=asked.quoted_within
+                path,
+                now.st_size,
+                now.st_mtime_ns,
+                0,
+                None,
+                who,
+                seen.ends,
+                seen.ends,
+                seen.mark,
+                quoted_within=asked.quoted_within,
             )
             yield from _of_packed(made, one, known, asked) if packing.of(path) else _of_open(file, made, seen, asked)
     except FileNotFoundError:
@@ -175,7 +199,12 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
             # A range is whole with the record that reaches so many bytes.
             whole = int(np.searchsorted(ends, one.begins + asked.most_bytes))
             mine, ends = ends[: whole + 1], ends[whole + 1 :]
-            one = replace(one, ends=int(mine[-1]), lines=one.lines + len(mine), cuts=(*one.cuts, *_cuts(one, mine, asked.quoted_within)))
+            one = replace(
+                one,
+                ends=int(mine[-1]),
+                lines=one.lines + len(mine),
+                cuts=(*one.cuts, *_cuts(one, mine, asked.quoted_within)),
+            )
             if one.ends - one.begins >= asked.most_bytes:
                 yield _marked(file, one)
                 one = replace(made, begins=one.ends, ends=one.ends)
@@ -184,7 +213,8 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
 
 
 def _ends(file: int, start: int, size: int, quoted_within: int | None) -> Iterator[record_ends.Ends]:
-    """Yield the ends of the records in [start, size) that end for certain: the begin of a line waits, and so does a record whose quote is open."""
+    """Yield the ends of the records in [start, size) that end for certain: the begin of a line waits, and so does a
+    record whose quote is open."""
     found, at = record_ends.reader(quoted_within, start), start
     while at < size and (data := os.pread(file, min(PIECE, size - at), at)):
         yield found.add(data)
@@ -204,7 +234,13 @@ def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known], asked: 
         if made.size != made.ends:
             yield replace(made, refusal="the packed file changed under its name; give new data a new name")
         return
-    file = accept(one.place, made.path, made.size, made.modified_ns, None if asked.quoted_within is None else Csv(asked.quoted_within))
+    file = accept(
+        one.place,
+        made.path,
+        made.size,
+        made.modified_ns,
+        None if asked.quoted_within is None else Csv(asked.quoted_within),
+    )
     yield replace(file, identity=made.identity, begins=0, ends=made.size, mark=f"{made.size}")
 
 

@@ -1,4 +1,5 @@
-"""Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files were moved there.
+"""Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files
+were moved there.
 
 Only that answer is written. Errors: Refused. No Spark.
 """
@@ -19,7 +20,8 @@ Said = Literal["moved", "another"]
 
 
 def look(pipeline: Pipeline, said: Said | None) -> Report:
-    """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it are."""
+    """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it
+    are."""
     from onlyonce.sources import discovery, registry
     from onlyonce.storage import delta
 
@@ -27,11 +29,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
     if isinstance(source, Kafka | Custom | DeltaSource):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
     folder, table = str(inputs.folder(pipeline)), registry.folder(pipeline, name) / "files"
-    there = (
-        discovery.registered(table, pipeline)
-        if delta.exists(table)
-        else discovery.Registered({}, {})
-    )
+    there = discovery.registered(table, pipeline) if delta.exists(table) else discovery.Registered({}, {})
     roots, moved = there.roots, moved_inboxes.of(name)
     if said is not None:
         _refuse_settled(name, folder, roots, moved)

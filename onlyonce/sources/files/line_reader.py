@@ -1,13 +1,16 @@
-"""Reads records of files with their places. The place of a record is the byte at which it begins. Ranges of bytes are read in parallel.
+"""Reads records of files with their places.
 
-Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into records itself (`record_ends`), on
-whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the largest size of one. Of a longer
-record it keeps the beginning and the reason. A range of lines has those that *begin* in it. A range of CSV begins and ends where a record does, which
-the listing has found. So a file has the same records at the same places however it is cut.
+The place of a record is the byte at which it begins. Ranges of bytes are read in parallel.
 
-Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a file that vanished, and for a
-growing file that was replaced. Not promised: that any other change of a file during reading is noticed here; the count of its lines
-notices it later (conservation).
+Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into records
+itself (`record_ends`), on whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the
+largest size of one. Of a longer record it keeps the beginning and the reason. A range of lines has those that *begin*
+in it. A range of CSV begins and ends where a record does, which the listing has found. So a file has the same records
+at the same places however it is cut.
+
+Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a file
+that vanished, and for a growing file that was replaced. Not promised: that any other change of a file during reading is
+noticed here; the count of its lines notices it later (conservation).
 """
 
 from __future__ import annotations
@@ -45,10 +48,11 @@ ARROW = pa.schema(
 class Range:
     """A part of a file: the records that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
 
-    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` records at its begin are none (a header). With an
-    `inode` the file may be renamed while it is read: another one under its name is not taken for it. A record of more than
-    `most` bytes is told, and not read. With an `etag` it is an object of so many `bytes`, packed or not. `quoted_within`: of CSV, the bytes of a record
-    within which a quote is closed; it may be cut at the places `cuts`.
+    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` records at its
+    begin are none (a header). With an `inode` the file may be renamed while it is read: another one under its name is
+    not taken for it. A record of more than `most` bytes is told, and not read. With an `etag` it is an object of so
+    many `bytes`, packed or not. `quoted_within`: of CSV, the bytes of a record within which a quote is closed; it may
+    be cut at the places `cuts`.
     """
 
     path: str
@@ -67,7 +71,8 @@ class Range:
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
-    """The lines of some ranges, as (oo_line, oo_refused, oo_file, oo_position), and what `read_on` makes of them in the same task."""
+    """The lines of some ranges, as (oo_line, oo_refused, oo_file, oo_position), and what `read_on` makes of them in the
+    same task."""
     tasks = list(_together(part for whole in ranges for part in _cut(whole)))
 
     def of_task(mine: list[Range]) -> Batches:
@@ -117,7 +122,10 @@ def _batches(part: Range) -> Iterator[pa.RecordBatch]:
 
 
 class _Begun:
-    """A record that is longer than a piece, as far as it was read. Once it is too long, all but its beginning is dropped."""
+    """A record that is longer than a piece, as far as it was read.
+
+    Once it is too long, all but its beginning is dropped.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._pieces = most, list[bytes]()
@@ -142,7 +150,9 @@ def _cut(whole: Range) -> Iterator[Range]:
         return
     if whole.quoted_within is not None:
         for start, end in pairwise([whole.start, *whole.cuts, whole.end]):
-            yield replace(whole, start=start, end=end, size=end, cuts=(), skipped=whole.skipped if start == whole.start else 0)
+            yield replace(
+                whole, start=start, end=end, size=end, cuts=(), skipped=whole.skipped if start == whole.start else 0
+            )
         return
     # All alike: beside a small rest at the end of each file a core would have nothing to do.
     parts = -(-(whole.end - whole.start) // RANGE)
@@ -217,7 +227,10 @@ def _after_line(file: IO[bytes], at: int, size: int) -> int:
 
 
 def _batch(part: Range, whole: bytes, at: int, ends: record_ends.Ends, dropped: int) -> pa.RecordBatch:
-    """The records of a piece that begin before the range ends. The first of them begins at the byte `at`, and so many bytes of it were dropped."""
+    """The records of a piece that begin before the range ends.
+
+    The first of them begins at the byte `at`, and so many bytes of it were dropped.
+    """
     if not whole.endswith(b"\n"):  # the last one of a file
         whole, ends = whole + b"\n", np.append(ends[:-1], ends[-1:] + 1)
     places = np.concatenate([[at], ends])

@@ -36,7 +36,8 @@ Content = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 class FileAt(NamedTuple):
-    """Where a file is opened: its path; or an object's URL, with its size and ETag, so that no other content is read."""
+    """Where a file is opened: its path; or an object's URL, with its size and ETag, so that no other content is
+    read."""
 
     path: str
     bytes: int = 0
@@ -44,7 +45,8 @@ class FileAt(NamedTuple):
 
 
 class Csv(NamedTuple):
-    """How files of CSV are read: an open quote is closed within so many bytes of its record; and the names that the first record must have, if it is a header."""
+    """How files of CSV are read: an open quote is closed within so many bytes of its record; and the names that the
+    first record must have, if it is a header."""
 
     quoted_within: int
     header: Sequence[str] | None = None
@@ -63,10 +65,11 @@ class InputFile:
     """A file as it was when it was first seen. `refusal` says why its content can't be read, if so.
 
     Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
-    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag. `root`: the inbox, as `path` names it.
+    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag. `root`: the inbox, as `path`
+    names it.
 
-    Of CSV `quoted_within` is the number of bytes of a record within which its quotes are closed, as when it was counted, and at each of the `cuts` a
-    record begins, so its parts can be read in parallel.
+    Of CSV `quoted_within` is the number of bytes of a record within which its quotes are closed, as when it was
+    counted, and at each of the `cuts` a record begins, so its parts can be read in parallel.
     """
 
     path: str
@@ -90,13 +93,15 @@ class InputFile:
 
 
 def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
-    """How many records the files (path, lines) of a batch must give: one that can't be read is one, whatever it held."""
+    """How many records the files (path, lines) of a batch must give: one that can't be read is one, whatever it
+    held."""
     return sum(1 if path in unreadable else number for path, number in lines)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is in the inbox: where it is opened, its name in the registry, and why it can't be read, if its name or kind says so."""
+    """What is in the inbox: where it is opened, its name in the registry, and why it can't be read, if its name or kind
+    says so."""
 
     path: str
     name: str
@@ -167,7 +172,10 @@ def _accepted(one: _Found, layout: Layout) -> InputFile:
 
 
 def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = None, etag: str = "") -> InputFile:
-    """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL. Raises Changed and FileNotFoundError of an object."""
+    """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL.
+
+    Raises Changed and FileNotFoundError of an object.
+    """
     packed_as = packing.of(name)
     try:
         if callable(layout):
@@ -237,7 +245,10 @@ def cuts_at(ends: record_ends.Ends, last: int) -> Iterator[int]:
 
 @contextmanager
 def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
-    """The content of a regular file, or of an object. Its name tells nothing here: where links are allowed it is another one."""
+    """The content of a regular file, or of an object.
+
+    Its name tells nothing here: where links are allowed it is another one.
+    """
     plain: Any = ObjectFile(*at) if at.etag else open(regular_file.opened(at.path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
     with plain as file:
         if packed_as:
@@ -249,7 +260,9 @@ def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
 
 def _other_header(content: Content, header: Sequence[str], quoted_within: int) -> str | None:
     with content() as file:
-        first = _first_record(file, min(quoted_within, MOST_HEADER)).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+        first = (
+            _first_record(file, min(quoted_within, MOST_HEADER)).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+        )
     with suppress(Invalid):
         if [(name or "").strip() for name in csv_cells(first)] == [name.strip() for name in header]:
             return None

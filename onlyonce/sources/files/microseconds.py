@@ -12,7 +12,8 @@ LARGEST = (1 << 63) - 1
 
 
 def in_microseconds(array: pa.Array) -> pa.Array:
-    """Return an array with each time, at any depth, in microseconds: nanoseconds are rounded towards the past, as JSON's times are."""
+    """Return an array with each time, at any depth, in microseconds: nanoseconds are rounded towards the past, as
+    JSON's times are."""
     kind = array.type
     if types.is_timestamp(kind) and kind.unit == "ns":
         # Arrow's cast rounds towards 1970.
@@ -20,9 +21,12 @@ def in_microseconds(array: pa.Array) -> pa.Array:
         missing = array.is_null().to_numpy(zero_copy_only=False)
         return pa.array(counts, pa.int64(), mask=missing).cast(pa.timestamp("us", kind.tz))
     if types.is_timestamp(kind) and kind.unit in COARSER:
-        # A time that has no number in microseconds gets the largest one, whose year makes its record invalid. Arrow would refuse the whole file.
+        # A time that has no number in microseconds gets the largest one, whose year makes its record invalid. Arrow
+        # would refuse the whole file.
         factor = COARSER[kind.unit]
-        counts = np.clip(array.cast(pa.int64()).fill_null(0).to_numpy(), -(LARGEST // factor), LARGEST // factor) * factor
+        counts = (
+            np.clip(array.cast(pa.int64()).fill_null(0).to_numpy(), -(LARGEST // factor), LARGEST // factor) * factor
+        )
         missing = array.is_null().to_numpy(zero_copy_only=False)
         return pa.array(counts, pa.int64(), mask=missing).cast(pa.timestamp("us", kind.tz))
     if types.is_struct(kind):
@@ -35,7 +39,9 @@ def in_microseconds(array: pa.Array) -> pa.Array:
         keys, items = in_microseconds(array.keys), in_microseconds(array.items)
         if (keys.type, items.type) == (kind.key_type, kind.item_type):
             return array
-        return _with_child(array, pa.map_(keys.type, items.type), pa.StructArray.from_arrays([keys, items], ["key", "value"]))
+        return _with_child(
+            array, pa.map_(keys.type, items.type), pa.StructArray.from_arrays([keys, items], ["key", "value"])
+        )
     if types.is_list(kind) or types.is_large_list(kind):
         values = in_microseconds(array.values)
         if values.type == kind.value_type:

@@ -1,7 +1,9 @@
-"""Inboxes that were moved. A file is identified by the path that it had when its inbox was first read, wherever the folder is now.
+"""Inboxes that were moved.
 
-The registry keeps those first paths. A file beside the registry says where each folder is now. Only a person writes it, by
-`onlyonce inbox`. A run that finds its inbox at another place asks for that, and never reads old files as new input.
+A file is identified by the path that it had when its inbox was first read, wherever the folder is now.
+
+The registry keeps those first paths. A file beside the registry says where each folder is now. Only a person writes it,
+by `onlyonce inbox`. A run that finds its inbox at another place asks for that, and never reads old files as new input.
 
 Who calls it: whatever lists an inbox, opens a registered file, or names one. Errors: Refused.
 """
@@ -43,8 +45,9 @@ def place(path: str, moved: Moved) -> str:
 
 
 def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> str:
-    """How the registry names an inbox; `roots` are the folders of its files, the last one last. Raises Refused where only a
-    person knows."""
+    """How the registry names an inbox; `roots` are the folders of its files, the last one last.
+
+    Raises Refused where only a person knows."""
     for name, there in moved.items():
         if there == folder:
             return name
@@ -53,7 +56,8 @@ def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> s
     raise Refused(
         f"the inbox of {pipeline} was {last(roots, moved)}, and is {folder} now",
         data="nothing was read or written; if it were taken for another inbox, each of its files would be read again",
-        hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all of which is "
+        hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all "
+        "of which is "
         f"new: onlyonce inbox {pipeline} --another (of several sources with --source NAME)",
     )
 

@@ -1,7 +1,7 @@
 """An object as a file to be read: each read is a GET of a range, of the content that was listed and of no other.
 
-Who calls it: the reader of lines, on executors, and the listing, on the driver. Errors: Changed where the object was replaced; FileNotFoundError; those of the
-store. In memory is one piece.
+Who calls it: the reader of lines, on executors, and the listing, on the driver. Errors: Changed where the object was
+replaced; FileNotFoundError; those of the store. In memory is one piece.
 """
 
 from __future__ import annotations
@@ -61,5 +61,9 @@ class ObjectFile(io.RawIOBase):
         skipped = self._place - self._begin
         if not 0 <= skipped <= len(self._piece) - wanted:
             end = min(self._place + max(wanted, PIECE), self.size)
-            self._piece, self._begin, skipped = self._store.read_range(self._at, self._place, end, self.etag), self._place, 0
+            self._piece, self._begin, skipped = (
+                self._store.read_range(self._at, self._place, end, self.etag),
+                self._place,
+                0,
+            )
         return self._piece[skipped : skipped + wanted]

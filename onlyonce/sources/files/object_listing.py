@@ -1,10 +1,14 @@
-"""Lists the objects below a prefix, counts their records, and looks at each again when its batch begins. The side of an object store of `listing`.
+"""Lists the objects below a prefix, counts their records, and looks at each again when its batch begins.
 
-An object is known by its key and its ETag. A million objects are listed in pages, of which one is in memory: what the registry knows is sixteen bytes for
-each, and what is new is registered some thousand at a time. Whoever can't be counted because it was replaced since the page was listed is left to the
-next look. `folders` decides what becomes of objects deeper below the prefix.
+The side of an object store of `listing`.
 
-Who calls it: `discovery`, `source_files`, and `erase`. Errors: those of the store. Not promised: that a prefix without an object is told from one that was lost.
+An object is known by its key and its ETag. A million objects are listed in pages, of which one is in memory: what the
+registry knows is sixteen bytes for each, and what is new is registered some thousand at a time. Whoever can't be
+counted because it was replaced since the page was listed is left to the next look. `folders` decides what becomes of
+objects deeper below the prefix.
+
+Who calls it: `discovery`, `source_files`, and `erase`. Errors: those of the store. Not promised: that a prefix without
+an object is told from one that was lost.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ NONE: Hashes = np.zeros(0, np.uint64)
 class Known:
     """The objects of the registry: hashes of their names, in order, and of the ETag that each was last seen with.
 
-    Two names with one hash would be one in four hundred thousand registries of a hundred million objects; then the second is refused, and told.
+    Two names with one hash would be one in four hundred thousand registries of a hundred million objects; then the
+    second is refused, and told.
     """
 
     names: Hashes = field(default_factory=lambda: NONE)
@@ -64,7 +69,8 @@ class Known:
 
 
 def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
-    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered, and all before them."""
+    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered, and all
+    before them."""
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
     for batch in registered:
         numbers = batch.column("batch_no").to_numpy()
@@ -81,7 +87,10 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
 def new_objects(
     prefix: Url, named: str, there: Known, layout: Layout, most: int, folders: Folders | None = None
 ) -> Iterator[list[InputFile]]:
-    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it."""
+    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name.
+
+    `named`: the prefix as the registry has it.
+    """
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if callable(layout) else AT_ONCE) as pool:
         for some in _parts(_fresh(prefix, named, there, folders or Folders()), most):
             accepted = pool.map(partial(_accepted, prefix, named, layout), sorted(some, key=lambda one: str(one[0].at)))
@@ -119,7 +128,9 @@ def _fresh(prefix: Url, named: str, there: Known, folders: Folders) -> Iterator[
         names = _hashes([_name(prefix, named, one) for one in entries])
         is_known, marks = there.look(names)
         same = is_known & (marks == _hashes([one.etag for one in entries]))
-        yield from ((one, bool(replaced)) for one, replaced, old in zip(entries, is_known, same, strict=True) if not old)
+        yield from (
+            (one, bool(replaced)) for one, replaced, old in zip(entries, is_known, same, strict=True) if not old
+        )
 
 
 def _name(prefix: Url, named: str, entry: Entry) -> str:

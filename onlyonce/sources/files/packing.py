@@ -1,8 +1,8 @@
 """Packed files: which names say that a file is one, and its content as a file.
 
-Each ending stands for one format: gzip, bzip2, Zstandard. A file may be several packed streams, one behind the other. Who calls it: the listing,
-the reader of lines, `onlyonce init`. Errors: `is_damage` tells those of a file that is cut short or damaged from those of a disk. Not promised: that
-damage is noticed which the format has no checksum for.
+Each ending stands for one format: gzip, bzip2, Zstandard. A file may be several packed streams, one behind the other.
+Who calls it: the listing, the reader of lines, `onlyonce init`. Errors: `is_damage` tells those of a file that is cut
+short or damaged from those of a disk. Not promised: that damage is noticed which the format has no checksum for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")
 
 
 class Zstandard(io.RawIOBase):
-    """The content of a Zstandard file. To go back means to begin anew: the reader of lines does it once, behind a header."""
+    """The content of a Zstandard file.
+
+    To go back means to begin anew: the reader of lines does it once, behind a header.
+    """
 
     def __init__(self, packed: IO[bytes]) -> None:
         self._packed = packed
@@ -34,7 +37,11 @@ class Zstandard(io.RawIOBase):
         self._packed.seek(0)
         # Arrow closes what it reads, with a stream that is given up.
         of_its_own: Any = self._packed
-        of_its_own = of_its_own.again() if isinstance(of_its_own, ObjectFile) else os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
+        of_its_own = (
+            of_its_own.again()
+            if isinstance(of_its_own, ObjectFile)
+            else os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
+        )
         self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
 
     def readable(self) -> bool:

@@ -1,10 +1,10 @@
 """Reads the rows of Parquet files, some at a time, and refuses files that would unpack to far more than their size.
 
-A value that many rows share is in the file once (a dictionary): 200 rows with the same text of 20 MB take two kilobytes. Long texts
-stay shared in memory; `coercion` measures them before it copies them into each row.
+A value that many rows share is in the file once (a dictionary): 200 rows with the same text of 20 MB take two
+kilobytes. Long texts stay shared in memory; `coercion` measures them before it copies them into each row.
 
-Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: that the bound on the unpacked
-size holds for a file whose own figures are too low.
+Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: that the bound
+on the unpacked size holds for a file whose own figures are too low.
 """
 
 from __future__ import annotations

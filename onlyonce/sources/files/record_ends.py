@@ -1,10 +1,12 @@
 """Find where the records of a file end: bytes in, offsets out. Pure.
 
-A record of JSON is a line. A record of CSV is one by RFC 4180, so a quoted value of it may hold line feeds. A quote that is malformed, or that no quote
-closes within a number of bytes, makes the line on which its record begins a record of its own, which is invalid. Reading resumes at the next line.
+A record of JSON is a line. A record of CSV is one by RFC 4180, so a quoted value of it may hold line feeds. A quote
+that is malformed, or that no quote closes within a number of bytes, makes the line on which its record begins a record
+of its own, which is invalid. Reading resumes at the next line.
 
-A line with an even number of quotes on which a record begins is that record, however its quotes stand. So only a line with an odd number can begin a
-record of several lines, and those behind it are compared with the grammar until the quote is closed or malformed.
+A line with an even number of quotes on which a record begins is that record, however its quotes stand. So only a line
+with an odd number can begin a record of several lines, and those behind it are compared with the grammar until the
+quote is closed or malformed.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ REST = '[^"]*+(?:""[^"]*+)*+'
 """Of a value with quotes, whatever comes behind the first and before the last."""
 OPENING, INNER, CLOSING = (
     re.compile(pattern.encode("latin-1"))
-    for pattern in (f'(?:\xef\xbb\xbf)?(?:{FIELD},)*+"{REST}', f'{REST}(?:",(?:{FIELD},)*+"{REST})?', f'{REST}"(?:,{FIELD})*+\r?\n?')
+    for pattern in (
+        f'(?:\xef\xbb\xbf)?(?:{FIELD},)*+"{REST}',
+        f'{REST}(?:",(?:{FIELD},)*+"{REST})?',
+        f'{REST}"(?:,{FIELD})*+\r?\n?',
+    )
 )
-"""The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is no part of the value."""
+"""The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is no
+part of the value."""
 
 Ends = NDArray[np.int64]
 
@@ -51,7 +58,10 @@ class Lines:
 
 
 class CsvRecords(Lines):
-    """The ends of records of CSV. `begin` is where a record begins; an open quote is closed within `most` bytes of its record."""
+    """The ends of records of CSV.
+
+    `begin` is where a record begins; an open quote is closed within `most` bytes of its record.
+    """
 
     def __init__(self, most: int, begin: int = 0) -> None:
         super().__init__(begin)
@@ -75,12 +85,20 @@ class CsvRecords(Lines):
     def finish(self) -> Ends:
         """Return the ends that are left at the end of the file: an open quote is not closed any more."""
         last = super().finish()
-        if self._open is not None and self._quotes & 1 and self._at - self._open <= self._most and CLOSING.fullmatch(b"".join(self._held)):
+        if (
+            self._open is not None
+            and self._quotes & 1
+            and self._at - self._open <= self._most
+            and CLOSING.fullmatch(b"".join(self._held))
+        ):
             return last
         return np.concatenate([self._waiting, last])
 
     def _decided(self, line: int, ends: Ends, data: bytes, at: int) -> Ends:
-        """Return the ends without those of lines within a record; those behind an open quote wait. `line`: where the first line begins."""
+        """Return the ends without those of lines within a record; those behind an open quote wait.
+
+        `line`: where the first line begins.
+        """
         found = list(self._several(line, ends, data, at))
         if self._open is not None and self._at - self._open > self._most:
             self._open = None
@@ -99,7 +117,8 @@ class CsvRecords(Lines):
         openers = np.flatnonzero(odd)
         if self._open is None and not len(openers):
             return
-        # The first line with an odd number from each line on; numbers of Python, since there is one step for each such line.
+        # The first line with an odd number from each line on; numbers of Python, since there is one step for each such
+        # line.
         opener = np.append(openers, len(lines))[np.searchsorted(openers, np.arange(len(lines) + 1))].tolist()
         begins, stops, is_odd = np.concatenate([[line], ends])[lines].tolist(), ends[lines].tolist(), odd.tolist()
         number = 0
@@ -117,7 +136,8 @@ class CsvRecords(Lines):
             number += 1
 
     def _quoted(self, data: bytes, at: int, ends: Ends) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the numbers of the lines with quotes that end in these bytes, and whether each has an odd number of them."""
+        """Return the numbers of the lines with quotes that end in these bytes, and whether each has an odd number of
+        them."""
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == QUOTE) + at
         before = np.searchsorted(quotes, ends) + self._quotes
         counts = np.diff(before, prepend=0)
@@ -135,7 +155,8 @@ class CsvRecords(Lines):
 
 
 def reader(quoted_within: int | None, begin: int = 0) -> Lines:
-    """Return what finds the ends of records: of CSV if its quoted values end within a number of bytes, else of lines."""
+    """Return what finds the ends of records: of CSV if its quoted values end within a number of bytes, else of
+    lines."""
     return Lines(begin) if quoted_within is None else CsvRecords(quoted_within, begin)
 
 

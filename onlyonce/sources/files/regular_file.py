@@ -1,8 +1,11 @@
-"""Opens a file that somebody else has put into a folder. Only a regular file is opened: no link is followed, and no pipe is waited for.
+"""Opens a file that somebody else has put into a folder.
 
-Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it: whatever lists or
-reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be told from the file itself;
-and from folders of a recursive inbox that are swapped for a link between the look when a batch begins and its reading.
+Only a regular file is opened: no link is followed, and no pipe is waited for.
+
+Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it:
+whatever lists or reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be
+told from the file itself; and from folders of a recursive inbox that are swapped for a link between the look when a
+batch begins and its reading.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from contextlib import contextmanager
 
 KINDS = (
     (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
-    (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device file"),
+    (stat.S_ISBLK, "a device file"),
     (stat.S_ISDIR, "a folder"),
-)  # fmt: skip
+)
 
 
 class NoFile(OSError):
@@ -45,7 +51,8 @@ def opened(path: str) -> int:
 
 @contextmanager
 def by_descriptor(path: str) -> Iterator[str]:
-    """Yield a name of an opened regular file for a library that opens by name, which then opens the same file, whatever has taken its place."""
+    """Yield a name of an opened regular file for a library that opens by name, which then opens the same file, whatever
+    has taken its place."""
     descriptor = opened(path)
     try:
         yield f"/dev/fd/{descriptor}"

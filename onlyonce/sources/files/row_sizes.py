@@ -1,7 +1,9 @@
-"""Measures the bytes of each row of columns, and groups rows so that each group fits into memory. Rows that are too large are kept apart.
+"""Measures the bytes of each row of columns, and groups rows so that each group fits into memory.
 
-Many rows may share one value (a dictionary), and copying it into each row takes memory for each. So rows are measured before they are
-copied, and copied some at a time. Who calls it: `coercion`. No errors.
+Rows that are too large are kept apart.
+
+Many rows may share one value (a dictionary), and copying it into each row takes memory for each. So rows are measured
+before they are copied, and copied some at a time. Who calls it: `coercion`. No errors.
 """
 
 from __future__ import annotations

@@ -52,7 +52,10 @@ from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
-FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, cuts array<long>, quoted_within long"
+FILES = (
+    "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, cuts "
+    "array<long>, quoted_within long"
+)
 RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
 """Of a source that is read in ranges, or of objects, whose ETag is the mark."""
 LISTINGS = 5
@@ -61,16 +64,24 @@ NO_PLACE = -1
 
 
 def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: set[str] | None = None) -> Inbox:
-    """Where a pipeline's files come in, and the registry of an instance. `skipped`: the folders that a listing skips are added to it."""
+    """Where a pipeline's files come in, and the registry of an instance.
+
+    `skipped`: the folders that a listing skips are added to it.
+    """
     source = pipeline.source
     assert not isinstance(source, Kafka)
     folder = inputs.folder(pipeline)
     assert folder is not None
     table = registry.folder(pipeline, instance) / "files"
     return Inbox(
-        instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name),
+        instance,
+        folder,
+        table,
+        max_files or source.max_files_a_batch,
+        pipeline,
+        moved_inboxes.of(pipeline.name),
         folders.of(pipeline, skipped),
-    )  # fmt: skip
+    )
 
 
 def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
@@ -78,13 +89,22 @@ def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
     source = inbox.pipeline.source
     if not isinstance(source, DeltaSource):
         return inbox
-    return replace(inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source))
+    return replace(
+        inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source)
+    )
 
 
 def register(
-    spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered] | None = None, corrected: Corrections = NOTHING
+    spark: SparkSession,
+    inbox: Inbox,
+    driver: Driver,
+    now: datetime,
+    reading: Reading[discovery.Registered] | None = None,
+    corrected: Corrections = NOTHING,
 ) -> int:
-    """Append what is new in the inbox to the registry; gives the number of new entries. `reading`: what the run has read of it before.
+    """Append what is new in the inbox to the registry; gives the number of new entries.
+
+    `reading`: what the run has read of it before.
 
     The transaction of the append is numbered, so of two drivers that list at once one wins and the other
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
@@ -109,7 +129,9 @@ def _more(look: Callable[[], int], added: int) -> int:
         return 0
 
 
-def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections) -> int:
+def _register(
+    inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections
+) -> int:
     for _ in range(LISTINGS):
         added = _register_once(inbox, driver, now, reading, corrected)
         if added is not None:
@@ -121,7 +143,9 @@ def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[disc
     )
 
 
-def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections) -> int | None:
+def _register_once(
+    inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections
+) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     there = reading.look()
@@ -133,7 +157,8 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading
     for found in [[discovery.before(inbox)]] if start else discovery.looks(inbox, there):
         rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
         if added:
-            reading.table.look()  # it has our append before this one: at the version before, this one would be tried in vain
+            # it has our append before this one: at the version before, this one would be tried in vain
+            reading.table.look()
         if not registry.append(reading.table, _schema(inbox.pipeline), rows, driver, number, app_id):
             return None
         first, added, number = first + len(found), added + len(rows), number + 1
@@ -238,7 +263,9 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
     readable = [f for f in files if f.path not in bad]
     count, places = records(((f.path, f.lines) for f in files), bad), _places(pipeline, files)
     if pipeline.source.format not in IN_COLUMNS:
-        return Lines([_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None, places=places), count
+        return Lines(
+            [_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None, places=places
+        ), count
     rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
     rows = rows_of(spark, pipeline, readable)
     return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True), places=places), count
@@ -247,11 +274,21 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
 def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
     source = pipeline.source
     of_table = isinstance(source, DeltaSource)  # a file there is known with its version
-    counts = "record" if isinstance(source, Custom) else "version" if of_table else "row" if source.format in IN_COLUMNS else "byte"
+    counts = (
+        "record"
+        if isinstance(source, Custom)
+        else "version"
+        if of_table
+        else "row"
+        if source.format in IN_COLUMNS
+        else "byte"
+    )
     # What can't be read as a whole is known by its path alone.
     whole = {record_id.of_file(file.path): file.place for file in files}
     names = whole | {key(file): file.identity if of_table else file.place for file in files}
-    return RecordPlaces(names, counts, {key(file) for file in files if packing.of(file.path)} if counts == "byte" else ())
+    return RecordPlaces(
+        names, counts, {key(file) for file in files if packing.of(file.path)} if counts == "byte" else ()
+    )
 
 
 def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
@@ -266,7 +303,11 @@ def key(file: InputFile) -> int:
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     source = pipeline.source
-    asked: dict[str, Any] = {"skipped": int(source.header), "most": source.max_record_bytes, "quoted_within": file.quoted_within}
+    asked: dict[str, Any] = {
+        "skipped": int(source.header),
+        "most": source.max_record_bytes,
+        "quoted_within": file.quoted_within,
+    }
     path, ending = file.place, packing.of(file.path)
     if inputs.in_store(pipeline):
         asked |= {"etag": file.mark, "bytes": file.size}
@@ -277,5 +318,7 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     if ending:
         return line_reader.packed(path, key(file), ending, **asked)
     if file.identity:
-        return line_reader.Range(path, key(file), file.begins, file.ends, file.ends, inode=inode(file.identity), cuts=file.cuts, **asked)
+        return line_reader.Range(
+            path, key(file), file.begins, file.ends, file.ends, inode=inode(file.identity), cuts=file.cuts, **asked
+        )
     return line_reader.Range(path, key(file), 0, file.size, file.size, cuts=file.cuts, **asked)

@@ -1,12 +1,12 @@
 """Parquet and Avro files: rows with their numbers, as columns of the declared types.
 
-When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short, damaged, or of
-other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of rows, as whole arrays
-(`parquet_files`). An Avro file is read by one task (`avro_files`), some thousand records at a time. A row that is too large is
-`invalid`; the other rows of its file are not.
+When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short,
+damaged, or of other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of
+rows, as whole arrays (`parquet_files`). An Avro file is read by one task (`avro_files`), some thousand records at a
+time. A row that is too large is `invalid`; the other rows of its file are not.
 
-Who calls it: `source_files`. Errors: Damaged from `count`; OSError for a file that can't be read, which Spark tries again.
-Not promised: that an Avro file is refused which was cut exactly at the end of a block. Its format can't tell.
+Who calls it: `source_files`. Errors: Damaged from `count`; OSError for a file that can't be read, which Spark tries
+again. Not promised: that an Avro file is refused which was cut exactly at the end of a block. Its format can't tell.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ PART = 1 << 25
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`; `shared` are columns beside it."""
+    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`; `shared` are
+    columns beside it."""
 
     at: FileAt
     key: int
@@ -135,7 +136,11 @@ def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
 
 def _parts(file: InputFile, pipeline: Pipeline) -> Iterator[Part]:
     key, of_object = record_id.of_file(file.identity or file.path), inputs.in_store(pipeline)
-    at = FileAt(file.place, file.size, file.mark) if of_object else FileAt(regular_file.place(file.place, links=pipeline.source.links))
+    at = (
+        FileAt(file.place, file.size, file.mark)
+        if of_object
+        else FileAt(regular_file.place(file.place, links=pipeline.source.links))
+    )
     shared = shared_columns.of(file.mark) if file.mark and not of_object else ()
     if pipeline.source.format != "parquet" or file.size <= PART:
         yield Part(at, key, None, 0, file.size, shared)

@@ -1,1 +1,2 @@
-"""Messages in formats that a schema registry knows: asking it (on the driver), and turning bytes into columns (in tasks)."""
+"""Messages in formats that a schema registry knows: asking it (on the driver), and turning bytes into columns (in
+tasks)."""

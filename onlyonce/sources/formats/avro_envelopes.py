@@ -1,8 +1,11 @@
-"""Turns Debezium's envelope in Avro into the text that Debezium's JSON converter would have written, so that both are taken apart by one reader.
+"""Turns Debezium's envelope in Avro into the text that Debezium's JSON converter would have written, so that both are
+taken apart by one reader.
 
-Two things are other than there. A decimal is its number, in a text, and not base64 of its bytes. A column has the name that Avro allows it.
+Two things are other than there. A decimal is its number, in a text, and not base64 of its bytes. A column has the name
+that Avro allows it.
 
-Who calls it: `decoding`. Errors: Damaged for a schema that is no envelope, or can't be read; any error for messages that are no such Avro.
+Who calls it: `decoding`. Errors: Damaged for a schema that is no envelope, or can't be read; any error for messages
+that are no such Avro.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def converter(schema: Schema) -> Callable[[pa.Array], Columns]:
     parsed = avro_messages.checked(schema)
     there = [field["name"] for field in parsed["fields"]] if isinstance(parsed, dict) and "fields" in parsed else []
     if missing := [part for part in PARTS if part not in there]:
-        raise Damaged(f"it is no envelope of Debezium, which is a record with {', '.join(PARTS)}: it has no {missing[0]}")
+        raise Damaged(
+            f"it is no envelope of Debezium, which is a record with {', '.join(PARTS)}: it has no {missing[0]}"
+        )
     read = avro_messages.reader(parsed)
 
     def convert(bodies: pa.Array) -> Columns:
@@ -69,4 +74,6 @@ def _plain(value: Any) -> str:
     raise TypeError(type(value).__name__)
 
 
-ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_plain).encode
+ENCODE = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_plain
+).encode

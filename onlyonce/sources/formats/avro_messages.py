@@ -1,9 +1,11 @@
 """Turns Avro messages of one schema into columns, all at once.
 
-The messages are put one behind the other as an Avro list, which fastavro reads by one call. Behind each message is a mark at random. A message that is
-cut short, or has more than its schema says, makes the marks that follow wrong. Then the whole is refused, and the caller halves it.
+The messages are put one behind the other as an Avro list, which fastavro reads by one call. Behind each message is a
+mark at random. A message that is cut short, or has more than its schema says, makes the marks that follow wrong. Then
+the whole is refused, and the caller halves it.
 
-Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; any error for messages that are no such Avro.
+Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; any error for messages
+that are no such Avro.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
         avro_types.make_strings((one["value"] for one in rows), mixed)
         values = pc.struct_field(pa.array(rows, row), "value")
         columns = {name: values if alone else pc.struct_field(values, name) for name in names}
-        return wanted.fitted({name: column.cast(types[name][1]) for name, column in columns.items()}, len(bodies), types)
+        return wanted.fitted(
+            {name: column.cast(types[name][1]) for name, column in columns.items()}, len(bodies), types
+        )
 
     return convert
 
@@ -61,20 +65,34 @@ def _row(names: list[str], types: Mapping[str, avro_types.Types], *, alone: bool
 
 
 def checked(schema: Schema) -> Avro:
-    """A schema with what it imports, whose values can be read in bounds. Times in it are the numbers that they are. Raises Damaged."""
+    """A schema with what it imports, whose values can be read in bounds.
+
+    Times in it are the numbers that they are. Raises Damaged.
+    """
     parsed = _parsed(schema)
     avro_files.check_types(parsed)
     return parsed
 
 
 def reader(parsed: Avro) -> Callable[[pa.Array], list[Any]]:
-    """What reads messages of a schema, each as `value` in a dictionary. It raises any error for messages that are no such Avro."""
+    """What reads messages of a schema, each as `value` in a dictionary.
+
+    It raises any error for messages that are no such Avro.
+    """
     mark = secrets.token_bytes(MARK)
     marked = fastavro.parse_schema(
-        {"type": "array", "items": {"type": "record", "name": "onlyonce.Marked", "fields": [
-            {"name": "value", "type": parsed}, {"name": "mark", "type": {"type": "fixed", "name": "onlyonce.Mark", "size": MARK}},
-        ]}}
-    )  # fmt: skip
+        {
+            "type": "array",
+            "items": {
+                "type": "record",
+                "name": "onlyonce.Marked",
+                "fields": [
+                    {"name": "value", "type": parsed},
+                    {"name": "mark", "type": {"type": "fixed", "name": "onlyonce.Mark", "size": MARK}},
+                ],
+            },
+        }
+    )
 
     def read(bodies: pa.Array) -> list[Any]:
         content = _long(len(bodies)) + framing.joined(bodies, mark) + b"\0"

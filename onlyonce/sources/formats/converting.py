@@ -1,6 +1,8 @@
-"""What the declaration wants of messages, and how columns of a schema are fitted to it: by the rules of `coercion`, as for files.
+"""What the declaration wants of messages, and how columns of a schema are fitted to it: by the rules of `coercion`, as
+for files.
 
-Who calls it: the converters of each format. Errors: Damaged, with the column and both types, or what Arrow says of a value.
+Who calls it: the converters of each format. Errors: Damaged, with the column and both types, or what Arrow says of a
+value.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The declared columns that come from a part of the message, and which of them must be there. `elsewhere`: those that come from another
-    part, whatever this one has under their names."""
+    """The declared columns that come from a part of the message, and which of them must be there.
+
+    `elsewhere`: those that come from another part, whatever this one has under their names."""
 
     fields: tuple[pa.Field, ...]
     needed: tuple[str, ...]
@@ -48,7 +51,8 @@ class Wanted:
         return [name for name in there if name in declared]
 
     def check(self, there: Mapping[str, pa.DataType]) -> None:
-        """Raises Damaged where a column is missing without which no record can be known, or is of a type that does not fit."""
+        """Raises Damaged where a column is missing without which no record can be known, or is of a type that does not
+        fit."""
         coercion.check_names([*there], self.needed)
         for field in self.fields:
             if field.name in there:
@@ -57,9 +61,13 @@ class Wanted:
     def fitted(self, found: Mapping[str, pa.Array], rows: int, there: Iterable[str]) -> Columns:
         """The columns as they are declared; one that is not there is null."""
         columns = [_cast(found[f.name], f) if f.name in found else pa.nulls(rows, f.type) for f in self.fields]
-        within = coercion.undeclared_within(pa.schema([(name, column.type) for name, column in found.items()]), self.schema)
+        within = coercion.undeclared_within(
+            pa.schema([(name, column.type) for name, column in found.items()]), self.schema
+        )
         known = {*(field.name for field in self.fields), *self.elsewhere}
-        return Columns(pa.RecordBatch.from_arrays(columns, schema=self.schema), coercion.undeclared([*there, *within], known))
+        return Columns(
+            pa.RecordBatch.from_arrays(columns, schema=self.schema), coercion.undeclared([*there, *within], known)
+        )
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -1,10 +1,12 @@
-"""Turns the messages of a task into rows: by the schema of each, in whole arrays, with a reason for each that can't be read.
+"""Turns the messages of a task into rows: by the schema of each, in whole arrays, with a reason for each that can't be
+read.
 
-The messages of one schema are converted together. Where that fails they are halved until those that fail stand alone, so a bad message costs
-some calls, and its neighbours nothing.
+The messages of one schema are converted together. Where that fails they are halved until those that fail stand alone,
+so a bad message costs some calls, and its neighbours nothing.
 
-Who calls it: `kafka_schemas`. Errors: none of a message, each has a row; those of a machine that lacks memory or a library. A row depends on its message and its schema alone, never on its
-neighbours, so a replay gives the same however it is cut.
+Who calls it: `kafka_schemas`. Errors: none of a message, each has a row; those of a machine that lacks memory or a
+library. A row depends on its message and its schema alone, never on its neighbours, so a replay gives the same however
+it is cut.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ Convert = Callable[[pa.Array], Columns]
 
 @dataclass(frozen=True)
 class Part:
-    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it. `envelope`: it is Debezium's."""
+    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it.
+
+    `envelope`: it is Debezium's.
+    """
 
     name: str
     format: MessageFormat
@@ -44,7 +49,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Read:
-    """What has become of a part of each message: the wanted columns, its schema's id, why it can't be read, and what is not declared."""
+    """What has become of a part of each message: the wanted columns, its schema's id, why it can't be read, and what is
+    not declared."""
 
     columns: pa.RecordBatch
     ids: pa.Array
@@ -101,7 +107,9 @@ def _converter(part: Part, number: int) -> Convert | str:
         return f"schema {number} of the message's {part.name} does not fit the declaration: {told}"
 
 
-def _of_schema(part: Part, convert: Convert | str, number: int, bodies: pa.Array, rows: NDArray[np.int64]) -> list[Piece]:
+def _of_schema(
+    part: Part, convert: Convert | str, number: int, bodies: pa.Array, rows: NDArray[np.int64]
+) -> list[Piece]:
     if isinstance(convert, str):
         return [_without(part, rows, convert)]
     try:
@@ -115,16 +123,27 @@ def _of_schema(part: Part, convert: Convert | str, number: int, bodies: pa.Array
         half = len(rows) // 2
         halves = ((bodies[:half], rows[:half]), (bodies[half:], rows[half:]))
         return [piece for body, of in halves for piece in _of_schema(part, convert, number, body, of)]
-    return [(rows, _piece(part, found.batch.columns, pa.nulls(len(rows), pa.string()), pa.repeat(pa.scalar(found.rest, pa.string()), len(rows))))]
+    return [
+        (
+            rows,
+            _piece(
+                part,
+                found.batch.columns,
+                pa.nulls(len(rows), pa.string()),
+                pa.repeat(pa.scalar(found.rest, pa.string()), len(rows)),
+            ),
+        )
+    ]
 
 
 def _without(part: Part, rows: NDArray[np.int64], reason: str | None) -> Piece:
     """Rows of which nothing was read."""
     empty = [pa.nulls(len(rows), field.type) for field in part.wanted.fields]
-    return rows, _piece(part, empty, pa.repeat(pa.scalar(reason, pa.string()), len(rows)), pa.nulls(len(rows), pa.string()))
+    return rows, _piece(
+        part, empty, pa.repeat(pa.scalar(reason, pa.string()), len(rows)), pa.nulls(len(rows), pa.string())
+    )
 
 
 def _piece(part: Part, columns: list[pa.Array], reasons: pa.Array, rest: pa.Array) -> pa.RecordBatch:
     ours = [pa.field("oo_reason", pa.string()), pa.field("oo_rest", pa.string())]
     return pa.RecordBatch.from_arrays([*columns, reasons, rest], schema=pa.schema([*part.wanted.fields, *ours]))
-

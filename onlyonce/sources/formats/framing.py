@@ -1,4 +1,7 @@
-"""Reads the frame that Confluent's serializers put before a message: a zero byte, and the id of its schema in four. On whole arrays."""
+"""Reads the frame that Confluent's serializers put before a message: a zero byte, and the id of its schema in four.
+
+On whole arrays.
+"""
 
 from __future__ import annotations
 

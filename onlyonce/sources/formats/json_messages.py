@@ -1,6 +1,7 @@
 """Holds JSON values against their JSON Schema. They are read as plain JSON by whoever reads lines.
 
-Who calls it: `decoding`. Errors: Damaged for a schema that is none. A schema that it names must be in the registry: nothing is fetched from elsewhere.
+Who calls it: `decoding`. Errors: Damaged for a schema that is none. A schema that it names must be in the registry:
+nothing is fetched from elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def converter(schema: Schema, wanted: Wanted, *, validate: bool) -> Callable[[pa
 
 
 def _checker(schema: Schema) -> Callable[[bytes], str | None]:
-    """What says why a text is not what the schema says; None where it is, and for what is no JSON: the parser tells that."""
+    """What says why a text is not what the schema says; None where it is, and for what is no JSON: the parser tells
+    that."""
     import jsonschema_rs
 
     named = dict(schema.references)

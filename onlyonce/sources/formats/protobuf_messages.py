@@ -1,8 +1,10 @@
 """Turns Protobuf messages of one schema into columns, all at once.
 
-The messages are put one behind the other as a repeated field of a message that is made for it, which the parser reads by one call.
+The messages are put one behind the other as a repeated field of a message that is made for it, which the parser reads
+by one call.
 
-Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; DecodeError for messages that are none of it.
+Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; DecodeError for
+messages that are none of it.
 """
 
 from __future__ import annotations
@@ -24,13 +26,21 @@ from onlyonce.sources.formats.schema_registry import Schema
 
 MAIN, BATCH = "onlyonce_main.proto", "onlyonce_batch.proto"
 PLAIN = {
-    "double": pa.float64(), "float": pa.float32(), "bool": pa.bool_(), "string": pa.string(), "bytes": pa.binary(), "enum": pa.string(),
-    **dict.fromkeys(("int32", "sint32", "sfixed32"), pa.int32()), **dict.fromkeys(("int64", "sint64", "sfixed64"), pa.int64()),
-    **dict.fromkeys(("uint32", "fixed32"), pa.uint32()), **dict.fromkeys(("uint64", "fixed64"), pa.uint64()),
-}  # fmt: skip
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "enum": pa.string(),
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), pa.int32()),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), pa.int64()),
+    **dict.fromkeys(("uint32", "fixed32"), pa.uint32()),
+    **dict.fromkeys(("uint64", "fixed64"), pa.uint64()),
+}
 TIMESTAMP = "google.protobuf.Timestamp"
 WRAPPERS = tuple(
-    f"google.protobuf.{kind}Value" for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 Place = tuple[int, ...]
 """Where a message's type is in its file: by number, and of one inside another by both."""
@@ -198,7 +208,9 @@ def _one(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Read]:
     if name in inside or len(inside) > DEEPEST:
         raise Damaged(f"its type {name} has values of its own type inside")
     parts = {one.name: _field(one, (*inside, name)) for one in message.fields}
-    return pa.struct([(part, kind) for part, (kind, _) in parts.items()]), lambda value: {part: of(value) for part, (_, of) in parts.items()}
+    return pa.struct([(part, kind) for part, (kind, _) in parts.items()]), lambda value: {
+        part: of(value) for part, (_, of) in parts.items()
+    }
 
 
 def _plain(field: Any) -> tuple[pa.DataType, Read]:

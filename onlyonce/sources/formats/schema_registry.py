@@ -1,9 +1,12 @@
-"""Asks a schema registry for a schema by its id, by the client of confluent-kafka. Runs on the driver; tasks are sent what it finds.
+"""Asks a schema registry for a schema by its id, by the client of confluent-kafka.
+
+Runs on the driver; tasks are sent what it finds.
 
 An id means one schema for ever. So a replay, or another driver, gets the same.
 
-Who calls it: `kafka_schemas`. Errors: Retryable while the registry does not answer, or answers that it can't; Refused where it refuses us, or
-where what answers is no registry. Only a registry's own "there is no such schema" counts as that: any other 404 may be a wrong URL.
+Who calls it: `kafka_schemas`. Errors: Retryable while the registry does not answer, or answers that it can't; Refused
+where it refuses us, or where what answers is no registry. Only a registry's own "there is no such schema" counts as
+that: any other 404 may be a wrong URL.
 """
 
 from __future__ import annotations
@@ -50,7 +53,10 @@ def find(declared: MessageFormat, number: int) -> Schema | None:
 
 
 def unknown(declared: MessageFormat, numbers: Iterable[int], most: int) -> list[int]:
-    """Those of some ids of which the registry says, twice, that it has none. Asks no more once there are more than `most`."""
+    """Those of some ids of which the registry says, twice, that it has none.
+
+    Asks no more once there are more than `most`.
+    """
     missing = _missing(declared, numbers, most)
     if missing:
         time.sleep(LAG_SECONDS)
@@ -78,7 +84,9 @@ def _find(url: str, options: tuple[tuple[str, str], ...], kind: str, number: int
             return None
         raise _told(url, error) from error
     try:
-        return Schema(found.schema_type or "AVRO", found.schema_str or "", tuple(_references(client, found, form).items()))
+        return Schema(
+            found.schema_type or "AVRO", found.schema_str or "", tuple(_references(client, found, form).items())
+        )
     except Exception as error:
         if getattr(error, "http_status_code", None) == 404:
             raise Refused(
@@ -115,7 +123,10 @@ def _client(url: str, options: tuple[tuple[str, str], ...]) -> Any:
 
 def shown(url: str) -> str:
     """A URL without the password that it may hold."""
-    return ",".join(f"{scheme}{mark}{rest.rpartition('@')[2]}" for scheme, mark, rest in (one.partition("://") for one in url.split(",")))
+    return ",".join(
+        f"{scheme}{mark}{rest.rpartition('@')[2]}"
+        for scheme, mark, rest in (one.partition("://") for one in url.split(","))
+    )
 
 
 def _told(url: str, error: Exception) -> Refused | Retryable:
@@ -131,7 +142,8 @@ def _told(url: str, error: Exception) -> Refused | Retryable:
         return Refused(
             f"what answers at {shown(url)} is no schema registry: {said}",
             data=NOTHING_DONE,
-            hint="correct registry= in the declaration, or the variable that it names: the URL below which /schemas/ids/1 is",
+            hint="correct registry= in the declaration, or the variable that it names: the URL below which "
+            "/schemas/ids/1 is",
         )
     return Retryable(
         f"the schema registry at {shown(url)} does not answer: {said}",

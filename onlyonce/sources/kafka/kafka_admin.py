@@ -33,7 +33,10 @@ def options(source: Kafka) -> dict[str, str]:
 
 
 def look(spark: SparkSession, source: Kafka) -> Seen:
-    """The topic's id, its first offsets, and the ends of what may be read. Raises Refused where there is no such topic."""
+    """The topic's id, its first offsets, and the ends of what may be read.
+
+    Raises Refused where there is no such topic.
+    """
     found = find(spark, source)
     if found is None:
         raise Refused(
@@ -66,7 +69,10 @@ def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[i
 
 
 def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
-    """Return whether the broker may remove messages of the topic whose keys came again. If the account may not ask, it may."""
+    """Return whether the broker may remove messages of the topic whose keys came again.
+
+    If the account may not ask, it may.
+    """
     try:
         with _admin(spark, source) as asking:
             return "compact" in asking.configuration()["cleanup.policy"].split(",")
@@ -100,7 +106,9 @@ class _Asking:
         wanted = self._jvm.java.util.ArrayList()
         wanted.add(topic)
         found = self._admin.describeConfigs(wanted).all().get().get(topic)
-        entries = self._jvm.java.util.ArrayList(found.entries())  # a collection of the JVM that is no list can't be gone through here
+        entries = self._jvm.java.util.ArrayList(
+            found.entries()
+        )  # a collection of the JVM that is no list can't be gone through here
         return {str(entry.name()): str(entry.value()) for entry in entries}
 
     def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
@@ -156,7 +164,10 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
 
 
 def resolved(name: str, value: str) -> str:
-    """The value of an option, or what the variable holds that it names. It may be a secret: never log it. Raises Refused."""
+    """The value of an option, or what the variable holds that it names.
+
+    It may be a secret: never log it. Raises Refused.
+    """
     if not value.startswith(FROM_ENVIRONMENT):
         return value
     variable = value.removeprefix(FROM_ENVIRONMENT)

@@ -1,4 +1,6 @@
-"""Takes Debezium's envelopes apart as an expression over a column of lines (`onlyonce/model/values/envelopes.py`). No parser of the JVM reads them.
+"""Takes Debezium's envelopes apart as an expression over a column of lines (`onlyonce/model/values/envelopes.py`).
+
+No parser of the JVM reads them.
 
 An envelope in Avro comes as JSON (`formats.avro_envelopes`), so what a change is does not depend on how it was written.
 """
@@ -21,11 +23,19 @@ from onlyonce.sources.parse.parse_lines import NOT_UTF8
 
 READ = "oo_change"
 INSTANT = pa.timestamp("us", "UTC")
-KINDS = {"reason": StringType(), "row": StringType(), "op": StringType(), "position": StringType(), "time": TimestampType()}
+KINDS = {
+    "reason": StringType(),
+    "row": StringType(),
+    "op": StringType(),
+    "position": StringType(),
+    "time": TimestampType(),
+}
 
 
 def rows(messages: DataFrame, declared: Debezium, columns: Collection[str], *, keyed: bool) -> DataFrame:
-    """Return lines with the row of each envelope, and the envelope's columns next to them. A refused message keeps all of its text.
+    """Return lines with the row of each envelope, and the envelope's columns next to them.
+
+    A refused message keeps all of its text.
 
     `columns`: the declared ones. `keyed`: columns come from the message's key, so a delete needs no row before it.
     """
@@ -35,9 +45,11 @@ def rows(messages: DataFrame, declared: Debezium, columns: Collection[str], *, k
     refused = F.coalesce("oo_refused", F.col(f"{READ}.reason"))
     line = F.when(refused.isNotNull(), F.col("oo_line")).otherwise(F.col(f"{READ}.row"))
     return read.select(
-        line.alias("oo_line"), refused.alias("oo_refused"), *[name for name in messages.columns if name not in ("oo_line", "oo_refused")],
+        line.alias("oo_line"),
+        refused.alias("oo_refused"),
+        *[name for name in messages.columns if name not in ("oo_line", "oo_refused")],
         *[F.col(f"{READ}.{part}").alias(f"{BESIDE}{name}") for name, part in of_envelope.items()],
-    )  # fmt: skip
+    )
 
 
 def _reader(columns: Collection[str], placeholder: str, keyed: bool) -> Callable[[Column], Column]:
@@ -45,7 +57,11 @@ def _reader(columns: Collection[str], placeholder: str, keyed: bool) -> Callable
         of_line = envelopes.reader(columns, placeholder, keyed=keyed)
         changes = [_change(line, of_line) for line in lines.cast(pa.binary()).to_pylist()]
         kinds = [INSTANT if name == "time" else pa.string() for name in KINDS]
-        parts = [pa.array(part, kind) for part, kind in zip(zip(*changes, strict=True), kinds, strict=True)] if changes else [pa.nulls(0, kind) for kind in kinds]
+        parts = (
+            [pa.array(part, kind) for part, kind in zip(zip(*changes, strict=True), kinds, strict=True)]
+            if changes
+            else [pa.nulls(0, kind) for kind in kinds]
+        )
         return pa.StructArray.from_arrays(parts, names=list(KINDS))
 
     return arrow_udf(read, StructType([StructField(name, kind) for name, kind in KINDS.items()]))

@@ -1,7 +1,7 @@
 """Reads ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
 
-Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted during the read its
-task fails (`failOnDataLoss`), which `failures` translates.
+Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted during
+the read its task fails (`failOnDataLoss`), which `failures` translates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFra
 
 
 def records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
-    """The messages that are records. Of changes by Debezium a tombstone is none: the delete before it has said the same."""
+    """The messages that are records.
+
+    Of changes by Debezium a tombstone is none: the delete before it has said the same.
+    """
     found = messages(spark, source, ranges)
     return found.where(F.col("value").isNotNull()) if source.of_envelope else found
 
@@ -46,7 +49,8 @@ def records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFram
 def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
     """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
 
-    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it on. An envelope comes whole; `kafka_changes` takes it apart.
+    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it
+    on. An envelope comes whole; `kafka_changes` takes it apart.
     """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
     packed = {"value": VALUE, "key": KEY}
@@ -68,13 +72,20 @@ def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame
         named = f"key (column {name})" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
         begins = F.substring(F.hex(text), 1, line_values.SHOWN)
-        bad = bad.when(unfit, F.concat(F.lit(f"the message's {named} is no text that can be stored: in hexadecimal it begins with "), begins))
+        bad = bad.when(
+            unfit,
+            F.concat(
+                F.lit(f"the message's {named} is no text that can be stored: in hexadecimal it begins with "), begins
+            ),
+        )
     return records(spark, source, ranges).select(
-        F.coalesce(value, F.lit("")).alias("oo_line"), bad.alias("oo_refused"), files[F.col("partition")].alias("oo_file"),
+        F.coalesce(value, F.lit("")).alias("oo_line"),
+        bad.alias("oo_refused"),
+        files[F.col("partition")].alias("oo_file"),
         F.col("offset").alias("oo_position"),
         *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in beside],
         *[F.when(~over, F.col(part)).alias(name) for part, name in packed.items()],
-    )  # fmt: skip
+    )
 
 
 def _too_large(source: Kafka, size: Column) -> Column:

@@ -1,11 +1,12 @@
-"""Messages whose value or key is written by a schema of a registry: which schemas a batch has, and its messages as rows.
+"""Messages whose value or key is written by a schema of a registry: which schemas a batch has, and its messages as
+rows.
 
-The driver looks which schema ids the messages of a batch name, by one more read of their first five bytes, and asks the registry for those. So
-tasks need no registry and no secrets, and what a batch does not find is a fact of its row: a replay decides the same, whatever the registry has
-by then.
+The driver looks which schema ids the messages of a batch name, by one more read of their first five bytes, and asks the
+registry for those. So tasks need no registry and no secrets, and what a batch does not find is a fact of its row: a
+replay decides the same, whatever the registry has by then.
 
-Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch began, and for very
-many that the registry does not know.
+Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch
+began, and for very many that the registry does not know.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from onlyonce.sources.parse import coercion
 from onlyonce.sources.parse.parse import BESIDE
 
 MOST_UNKNOWN = 1000
-"""Ids in one batch that the registry does not know. A topic that has more is written by something else than serializers. Of those that it knows
-there may be any number."""
+"""Ids in one batch that the registry does not know. A topic that has more is written by something else than
+serializers. Of those that it knows there may be any number."""
 Ids = dict[str, list[int]]
 """By 'value' and 'key', which schemas the messages of a batch name."""
 
@@ -47,7 +48,10 @@ def named(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
     parts = [*source.registered]
     if not parts or not ranges:
         return {part: [] for part in parts}
-    framed = [F.when(F.substring(part, 1, 1) == F.lit(b"\0"), F.substring(part, 1, framing.HEAD)).alias(part) for part in parts]
+    framed = [
+        F.when(F.substring(part, 1, 1) == F.lit(b"\0"), F.substring(part, 1, framing.HEAD)).alias(part)
+        for part in parts
+    ]
     heads = kafka_reader.messages(spark, source, ranges).select(*framed).distinct().toArrow()
     ids = {part: framing.schema_ids(pc.cast(heads[part].combine_chunks(), pa.binary())) for part in parts}
     return {part: sorted({*ids[part].tolist()} - {framing.NONE}) for part in parts}
@@ -59,12 +63,16 @@ def unknown(source: Kafka, ids: Ids) -> dict[str, Any]:
     found = {part: schema_registry.unknown(of[part], numbers, MOST_UNKNOWN) for part, numbers in ids.items()}
     if any(len(numbers) > MOST_UNKNOWN for numbers in found.values()):
         raise Refused(
-            f"one batch of topic {source.topic} names more than {MOST_UNKNOWN} schemas that the registry does not know: its messages are not framed as declared",
+            f"one batch of topic {source.topic} names more than {MOST_UNKNOWN} schemas that the registry does not "
+            "know: its messages are not framed as declared",
             data="nothing of the batch was read; no record became invalid",
             hint="see what is in the topic; a declaration without value= reads plain JSON",
         )
     return {
-        _fact(part, number): {"reason": f"the message's {part} has the schema id {number}, which the registry does not know", "schema": number}
+        _fact(part, number): {
+            "reason": f"the message's {part} has the schema id {number}, which the registry does not know",
+            "schema": number,
+        }
         for part, numbers in found.items()
         for number in numbers
     }
@@ -86,11 +94,18 @@ def rows(messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts
 
 
 def gives(pipeline: Pipeline, source: Kafka, *, envelope: bool = True) -> str:
-    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it. `envelope`: when the one of a change is taken apart."""
+    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it.
+
+    `envelope`: when the one of a change is taken apart.
+    """
     if source.format != "json":
         return f"{coercion.BESIDE}, {pipeline.schema}"
     typed = dict(zip(coercion.declared(pipeline.schema).names, split_ddl(pipeline.schema), strict=True))
-    beside = [f"{quoted(BESIDE + name)} {typed[name].strip().partition(' ')[2]}" for name in source.beside if envelope or name not in source.of_envelope]
+    beside = [
+        f"{quoted(BESIDE + name)} {typed[name].strip().partition(' ')[2]}"
+        for name in source.beside
+        if envelope or name not in source.of_envelope
+    ]
     return ", ".join([LINE, *beside])
 
 
@@ -104,7 +119,8 @@ def _part(pipeline: Pipeline, source: Kafka, part: str, ids: Iterable[int], fact
             raise Refused(
                 f"the registry has no schema {number} any more, which a message's {part} of topic {source.topic} names",
                 data="the batch was begun when the schema was there, and waits for it; nothing was skipped",
-                hint="put the schema back under its id (a registry restores what was deleted softly), then run the same command again",
+                hint="put the schema back under its id (a registry restores what was deleted softly), then run "
+                "the same command again",
             )
         schemas[number] = found
     if part == "value" and source.of_envelope:
@@ -146,8 +162,15 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
         here = {f"{BESIDE}{name}": column for name, column in here.items()}
     else:
         here["oo_rest"] = found["value"].rest
-    here |= {"oo_line": line, "oo_refused": reason, "oo_file": batch.column("oo_file"), "oo_position": batch.column("oo_position")}
-    return pa.RecordBatch.from_arrays([here[name].cast(wanted.field(name).type) for name in wanted.names], schema=wanted)
+    here |= {
+        "oo_line": line,
+        "oo_refused": reason,
+        "oo_file": batch.column("oo_file"),
+        "oo_position": batch.column("oo_position"),
+    }
+    return pa.RecordBatch.from_arrays(
+        [here[name].cast(wanted.field(name).type) for name in wanted.names], schema=wanted
+    )
 
 
 def _text(values: pa.Array, read: Read, source: Kafka) -> pa.Array:

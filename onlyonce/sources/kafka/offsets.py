@@ -35,7 +35,8 @@ class Known:
 class Range:
     """Offsets [first, until) of one partition, or with a `refusal` one lost range.
 
-    `place` names the partition in record ids: 'topic/partition', with '@' and the topic's id for a topic that was made again.
+    `place` names the partition in record ids: 'topic/partition', with '@' and the topic's id for a topic that was made
+    again.
     """
 
     place: str
@@ -71,7 +72,10 @@ def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[
         if first > end:
             raise _shorter(source, part, first, end)
         if first < earliest:
-            reason = f"offsets {first} to {earliest - 1} of {source.topic}/{part} were deleted by the broker before they were read"
+            reason = (
+                f"offsets {first} to {earliest - 1} of {source.topic}/{part} were deleted by the broker before "
+                "they were read"
+            )
             lost.append(_range(source, seen, known.first_id, part, first, earliest, reason))
         if part not in goes_on or max(first, earliest) < end:
             found.append(_range(source, seen, known.first_id, part, max(first, earliest), end))
@@ -96,13 +100,19 @@ def cut(ranges: Iterable[Range], size: int) -> list[list[Range]]:
 
 
 def lost_since(source: Kafka, ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
-    """What of a registered batch can't be read any more, by place: why, and from where on it can. None: no such topic."""
+    """What of a registered batch can't be read any more, by place: why, and from where on it can.
+
+    None: no such topic.
+    """
     found: dict[str, Any] = {}
     for one in ranges:
         if one.offsets == 0:
             continue
         if seen is None or seen.topic_id != one.topic_id:
-            reason = f"offsets {one.first} to {one.until - 1} of {one.place} went with the topic, which was deleted before they were read"
+            reason = (
+                f"offsets {one.first} to {one.until - 1} of {one.place} went with the topic, which was deleted "
+                "before they were read"
+            )
             found[one.place] = {"reason": reason, "from": one.until}
         elif seen.earliest[one.part] > one.first:
             upto = min(seen.earliest[one.part], one.until)
@@ -140,11 +150,17 @@ def _range(
 def _made_again(source: Kafka, known: Known, seen: Seen) -> list[Range]:
     return [
         _range(
-            source, seen, known.first_id, part, 0, 0,
-            f"topic {source.topic} was deleted and made again: what its partition {part} held from offset {first} on was not read",
+            source,
+            seen,
+            known.first_id,
+            part,
+            0,
+            0,
+            f"topic {source.topic} was deleted and made again: what its partition {part} held from offset {first} "
+            "on was not read",
         )
         for part, first in sorted(known.next.items())
-    ]  # fmt: skip
+    ]
 
 
 def _loss(source: Kafka, reasons: list[str]) -> Refused:
@@ -152,15 +168,18 @@ def _loss(source: Kafka, reasons: list[str]) -> Refused:
     return Refused(
         f"messages of topic {source.topic} are lost: {shown}",
         data="nothing was skipped; what was read before is as it was",
-        hint="if they can be sent again, send them (to their partitions' end). Then go on behind the loss: Kafka(on_loss='skip') "
-        "in the declaration; each lost range becomes one invalid record that says so. Remove it after one run, if you like",
+        hint="if they can be sent again, send them (to their partitions' end). Then go on behind the loss: "
+        "Kafka(on_loss='skip') "
+        "in the declaration; each lost range becomes one invalid record that says so. Remove it after one run, if "
+        "you like",
     )
 
 
 def _shorter(source: Kafka, part: int, first: int, end: int) -> Refused:
     return Refused(
         f"topic {source.topic}: partition {part} ends at offset {end}, but was read up to {first}",
-        data="the broker has forgotten messages that it had given out; new ones would get offsets that were read already",
+        data="the broker has forgotten messages that it had given out; new ones would get offsets that were read "
+        "already",
         hint="restore the topic; or delete it and make it again (then it has another id, and on_loss='skip' reads it "
         "from its begin), or declare a pipeline of another name",
     )

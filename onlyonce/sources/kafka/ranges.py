@@ -1,6 +1,7 @@
 """One batch of a topic: its ranges of offsets, what of it can't be read, and its messages as lines or rows.
 
-Who calls it: `source_kafka` makes it, receive reads it. Errors: Refused for lost messages, and those of `kafka_schemas`.
+Who calls it: `source_kafka` makes it, receive reads it. Errors: Refused for lost messages, and those of
+`kafka_schemas`.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Ranges:
         return {**said, "schemas": named} if named else said
 
     def unreadable(self) -> dict[str, Any]:
-        """What of it is lost at the moment when the batch begins, and which schemas the registry does not know. The batch row keeps it, so
-        that a replay decides the same."""
+        """What of it is lost at the moment when the batch begins, and which schemas the registry does not know.
+
+        The batch row keeps it, so that a replay decides the same."""
         return self._lost_now() | kafka_schemas.unknown(self.source, self._schemas_now())
 
     def _lost_now(self) -> dict[str, Any]:
@@ -109,7 +111,9 @@ class Ranges:
             messages = kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
         if not isinstance(source.value, Debezium):
             return messages
-        return kafka_changes.rows(messages, source.value, self.pipeline.named().values(), keyed="key" in source.registered)
+        return kafka_changes.rows(
+            messages, source.value, self.pipeline.named().values(), keyed="key" in source.registered
+        )
 
     def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
         # Of a batch that begins they are asked for twice, before its row and behind it.

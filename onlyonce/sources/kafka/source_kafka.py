@@ -1,7 +1,8 @@
 """A topic of Kafka, read by a registry of offsets.
 
-The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table and has Spark's connector read each
-batch's ranges as a bounded read. The connector's own stream can't tell that a topic was made again, that a range was lost, or where a new life goes on.
+The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table and has
+Spark's connector read each batch's ranges as a bounded read. The connector's own stream can't tell that a topic was
+made again, that a range was lost, or where a new life goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the source of one instance, and the table `ranges` that remembers its offsets. `readings`: what the run has read of its registries."""
+    """A topic as the source of one instance, and the table `ranges` that remembers its offsets.
+
+    `readings`: what the run has read of its registries.
+    """
 
     pipeline: Pipeline
     source: Kafka
@@ -68,7 +72,9 @@ class Topic:
         messages, and for another range than the one that an unfinished bounded run has.
         """
         delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
-        reading = readings.of(self.readings, self.table, lambda: readings.Reading(self.table, _entries, schemas.of(SCHEMA).names, _more))
+        reading = readings.of(
+            self.readings, self.table, lambda: readings.Reading(self.table, _entries, schemas.of(SCHEMA).names, _more)
+        )
         for _ in range(LOOKS):
             # As of one look: what another driver adds after it makes the transaction's number taken.
             app_id = f"{self.instance}/ranges"
@@ -112,7 +118,9 @@ class Topic:
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
         """(number, messages, system time) of each batch behind that one, in order."""
         entries = registry.after(self.table, batch_no, ["batch_no", "first", "until", "seen_at"])
-        return registry.batches(entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages")
+        return registry.batches(
+            entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages"
+        )
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
@@ -125,7 +133,9 @@ class Topic:
         ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
         if not rows:
             return Ranges(self.pipeline, self.source, spark, [], NO_BATCH, datetime.now(UTC))
-        return Ranges(self.pipeline, self.source, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
+        return Ranges(
+            self.pipeline, self.source, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at)
+        )
 
     def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
         """The same of one batch by its number, of those that are registered."""
@@ -156,7 +166,11 @@ class Topic:
 
 
 def topic_of(
-    pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None, found: readings.Readings | None = None
+    pipeline: Pipeline,
+    source: Kafka,
+    instance: str,
+    bounds: Bounds | None = None,
+    found: readings.Readings | None = None,
 ) -> Topic:
     """The topic of a pipeline, by the registry of an instance. `found`: what the run has read of its registries."""
     return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds, found)

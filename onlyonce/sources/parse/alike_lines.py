@@ -1,8 +1,11 @@
-"""Finds the values of lines that are made alike, a block at a time. The lines of one program differ in their values only.
+"""Finds the values of lines that are made alike, a block at a time.
 
-The layout of most lines (`onlyonce/model/sources/plain_json.py`) says between which quotation marks the values are. A line is of that layout
-if it has as many of them, and all that is fixed where it must be. These are comparisons of whole columns, and take a quarter of the time of an
-expression and a JSON parser. What is found is what `plain_json.exact` finds. Nothing is decided here about the other lines.
+The lines of one program differ in their values only.
+
+The layout of most lines (`onlyonce/model/sources/plain_json.py`) says between which quotation marks the values are. A
+line is of that layout if it has as many of them, and all that is fixed where it must be. These are comparisons of whole
+columns, and take a quarter of the time of an expression and a JSON parser. What is found is what `plain_json.exact`
+finds. Nothing is decided here about the other lines.
 
 Who calls it: `plain_lines`. Not promised: which lines are found.
 """
@@ -39,14 +42,16 @@ class Alike(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Lines as one text with a word more behind it, so that a word can be read at each place; and where each begins, and the last ends."""
+    """Lines as one text with a word more behind it, so that a word can be read at each place; and where each begins,
+    and the last ends."""
 
     text: NDArray[np.uint8]
     bounds: Places
 
 
 def read(lines: pa.Array, kinds: Mapping[str, str]) -> Alike | None:
-    """A block of texts, all of them UTF-8, → those lines that are plain and of one layout; None if they are no more than a half of it."""
+    """A block of texts, all of them UTF-8, → those lines that are plain and of one layout; None if they are no more
+    than a half of it."""
     block = _block(lines)
     layout = _layout(lines, kinds) if block else None
     if block is None or layout is None:
@@ -108,7 +113,9 @@ def _placed(block: _Block, layout: Layout, usual: Mask) -> tuple[Places, list[Pl
     of_line = sum(piece.count(QUOTE) for piece in layout.fixed)
     fits = usual & (np.diff(before) == of_line)
     rows = np.flatnonzero(fits)
-    marks = quotes.reshape(-1, of_line) if len(rows) == len(usual) else quotes[before[rows][:, None] + np.arange(of_line)]
+    marks = (
+        quotes.reshape(-1, of_line) if len(rows) == len(usual) else quotes[before[rows][:, None] + np.arange(of_line)]
+    )
     ends = block.bounds[rows + 1]
     places, passed = list[Places](), 0
     for piece in layout.fixed[:-1]:

@@ -1,14 +1,16 @@
 """Reads lines of JSON and CSV by Arrow, a block at a time, where it gives what the conversion table says.
 
-Of JSON, Arrow's reader gets an explicit schema and refuses most of what the table refuses. What it accepts in addition is found by checks here, before and behind it.
-A line that is refused or fails a check is left to the table's reader (`line_values`), which alone decides what is invalid. So a record does not
-depend on which of them reads it.
+Of JSON, Arrow's reader gets an explicit schema and refuses most of what the table refuses. What it accepts in addition
+is found by checks here, before and behind it. A line that is refused or fails a check is left to the table's reader
+(`line_values`), which alone decides what is invalid. So a record does not depend on which of them reads it.
 
-A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines, each line is one row.
-Lines of CSV without a quotation mark are cut at their commas. The others are left to the table's reader.
+A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines,
+each line is one row. Lines of CSV without a quotation mark are cut at their commas. The others are left to the table's
+reader.
 
-Three things always are. Arrow's reader has no maps, and its strings are no Base64. A line with an undeclared field counts as such; told to skip such fields,
-Arrow would not say which lines have one, nor that a field is there twice in it.
+Three things always are. Arrow's reader has no maps, and its strings are no Base64. A line with an undeclared field
+counts as such; told to skip such fields, Arrow would not say which lines have one, nor that a field is there twice in
+it.
 """
 
 from __future__ import annotations
@@ -45,23 +47,34 @@ FIRST, LAST = conversions.FIRST_DAY * 86_400_000_000, conversions.LAST_INSTANT
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
 MOST_DIGITS = 38
-"""A decimal of 128 bits. Arrow takes more digits, and those of a number that gets too many by its scale, and lets the value wrap around."""
+"""A decimal of 128 bits. Arrow takes more digits, and those of a number that gets too many by its scale, and lets the
+value wrap around."""
 WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
 FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
-DAY = (
-    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-)
+DAY = "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 """Without the 29th of February, which is left to the table's reader."""
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 UNUSUAL = r'["\n\x00]|(?s:\r.)|\A *\r?\z|\A\xef\xbb\xbf'
-"""What a line of CSV has that is left to the table's reader: a quotation mark, NUL, a line end within, nothing but spaces, or a byte order mark before it."""
-PLAIN = {"boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
+"""What a line of CSV has that is left to the table's reader: a quotation mark, NUL, a line end within, nothing but
+spaces, or a byte order mark before it."""
+PLAIN = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+}
 """The types for which Arrow accepts nothing more than the table does."""
 
 TYPES = PLAIN | {
-    "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 """The types of Arrow that Spark takes for its own."""
 
 Checked = tuple[pa.Array, Mask | None]
@@ -69,8 +82,8 @@ Checked = tuple[pa.Array, Mask | None]
 
 
 class Shape(NamedTuple):
-    """How a declared type is read: the type that Arrow is given, what makes the declared type of it, and the keys whose values must be numbers, each
-    with the most digits before the point."""
+    """How a declared type is read: the type that Arrow is given, what makes the declared type of it, and the keys whose
+    values must be numbers, each with the most digits before the point."""
 
     read_as: pa.DataType
     check: Callable[[pa.Array], Checked]
@@ -88,11 +101,17 @@ def merged(one: Found, other: Found) -> Found:
     """Return the lines of both, which have none in common, in the order of their rows."""
     rows = np.concatenate([one.rows, other.rows])
     order = np.argsort(rows, kind="stable")
-    return Found(rows[order], [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(one.columns, other.columns, strict=True)])
+    return Found(
+        rows[order],
+        [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(one.columns, other.columns, strict=True)],
+    )
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
-    """Return the lines of a block that Arrow reads as the table does, and the columns of those. `kinds`: `DataType.jsonValue` of each column, with the forms of its times."""
+    """Return the lines of a block that Arrow reads as the table does, and the columns of those.
+
+    `kinds`: `DataType.jsonValue` of each column, with the forms of its times.
+    """
     nothing = Found(np.zeros(0, np.int64), [])
     texts = lines.cast(pa.binary())
     rows = np.flatnonzero(_whole(texts))
@@ -129,12 +148,17 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
         return nothing
     each = cells.flatten()
     given = [each.take(pa.array(np.arange(at, len(each), len(checks)))) for at in range(len(checks))]
-    checked = [check(pc.if_else(pc.equal(column, ""), None, column)) for check, column in zip(checks, given, strict=True) if check]
+    checked = [
+        check(pc.if_else(pc.equal(column, ""), None, column))
+        for check, column in zip(checks, given, strict=True)
+        if check
+    ]
     return _certain(rows, checked)
 
 
 def _unquoted(texts: pa.Array) -> Mask:
-    """Return which lines are UTF-8, are not blank, do not begin with a byte order mark, and have no quotation mark, NUL, line feed or carriage return within."""
+    """Return which lines are UTF-8, are not blank, do not begin with a byte order mark, and have no quotation mark,
+    NUL, line feed or carriage return within."""
     usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, UNUSUAL)), False))
     return usual & _utf8(texts)
 
@@ -143,7 +167,9 @@ def declared(kind: Any) -> pa.DataType | None:
     """Return the type of Arrow that Spark takes for a declared type; None if lines with it are never read here."""
     if isinstance(kind, str):
         digits = conversions.DECIMAL.fullmatch(kind)
-        return pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES.get(conversions.OF_SPARK.get(kind, kind))
+        return (
+            pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES.get(conversions.OF_SPARK.get(kind, kind))
+        )
     if kind["type"] == "array":
         element = declared(kind["elementType"])
         return element and pa.list_(pa.field("element", element))
@@ -200,7 +226,10 @@ def shape(name: str, kind: Any, samples: Sequence[Any]) -> Shape | None:
         return within and Shape(pa.list_(within.read_as), _of_list(within), within.numeric)
     if kind["type"] == "struct":
         objects = [one for one in seen if isinstance(one, dict)]
-        fields = {one["name"]: shape(one["name"], one["type"], [each.get(one["name"]) for each in objects]) for one in kind["fields"]}
+        fields = {
+            one["name"]: shape(one["name"], one["type"], [each.get(one["name"]) for each in objects])
+            for one in kind["fields"]
+        }
         known = {field: one for field, one in fields.items() if one is not None}
         if not fields or len(known) < len(fields):
             return None
@@ -231,7 +260,10 @@ def _by_values(kind: Any) -> Callable[[pa.Array], Checked]:
 
 
 def _as_numbers(name: str, seen: Sequence[Any]) -> bool:
-    """Return whether a column is read as numbers. In an array no key stands before a value, so there a number can't be told from a string."""
+    """Return whether a column is read as numbers.
+
+    In an array no key stands before a value, so there a number can't be told from a string.
+    """
     return bool(WORD.fullmatch(name)) and 2 * sum(isinstance(one, Number) for one in seen) > len(seen)
 
 
@@ -241,7 +273,10 @@ def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
     if kind in conversions.EXACT_INTEGERS:
         bound = conversions.EXACT_INTEGERS[kind]
         # From there on an integer may have been rounded. NaN and infinities are not less either.
-        return Shape(pa.float64() if kind == "double" else pa.float32(), lambda column: (column, _mask(pc.less(pc.abs(column), float(bound)))))
+        return Shape(
+            pa.float64() if kind == "double" else pa.float32(),
+            lambda column: (column, _mask(pc.less(pc.abs(column), float(bound)))),
+        )
     as_numbers = _as_numbers(name, seen)
     if kind == "date":
         return Shape(pa.string(), _day)
@@ -261,19 +296,30 @@ def _number(name: str, to: pa.DataType, check: Callable[[pa.Array], Checked]) ->
 
 
 def _of_cell(kind: Any) -> Callable[[pa.Array], Checked] | None:
-    """Return what makes a declared type of the values of CSV, which are strings; spaces around a value belong to strings only."""
+    """Return what makes a declared type of the values of CSV, which are strings; spaces around a value belong to
+    strings only."""
     if kind == "string":
         return lambda column: (column, None)
-    check = _of_scalar_cell(conversions.OF_SPARK.get(kind, kind)) if isinstance(kind, str) else _by_values(kind) if kind["type"] == conversions.FORMATTED else None
+    check = (
+        _of_scalar_cell(conversions.OF_SPARK.get(kind, kind))
+        if isinstance(kind, str)
+        else _by_values(kind)
+        if kind["type"] == conversions.FORMATTED
+        else None
+    )
     return check and (lambda column: check(pc.utf8_trim(column, " ")))
 
 
 def _of_scalar_cell(kind: str) -> Callable[[pa.Array], Checked] | None:
     digits = conversions.DECIMAL.fullmatch(kind)
     by_kind: dict[str, Callable[[pa.Array], Checked]] = {
-        "boolean": _boolean, "date": _day, "timestamp": _instant, "timestamp_ntz": _wall_clock,
-        **{one: _cast(one, WHOLE) for one in conversions.BITS}, **{one: _cast(one, FLOAT) for one in conversions.EXACT_INTEGERS},
-    }  # fmt: skip
+        "boolean": _boolean,
+        "date": _day,
+        "timestamp": _instant,
+        "timestamp_ntz": _wall_clock,
+        **{one: _cast(one, WHOLE) for one in conversions.BITS},
+        **{one: _cast(one, FLOAT) for one in conversions.EXACT_INTEGERS},
+    }
     return _decimal(pa.decimal128(int(digits[1]), int(digits[2]))) if digits else by_kind.get(kind)
 
 
@@ -359,7 +405,9 @@ def _decimal(to: pa.DataType) -> Callable[[pa.Array], Checked]:
     convert, within = conversions.decimal(to.precision, to.scale), _within(to)
     whole = to.precision - to.scale
     before = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
-    form = rf"\A-?{before}(?:\.[0-9]{{1,{MOST_DIGITS - max(whole, 1)}}})?\z" if whole < MOST_DIGITS else rf"\A-?{before}\z"
+    form = (
+        rf"\A-?{before}(?:\.[0-9]{{1,{MOST_DIGITS - max(whole, 1)}}})?\z" if whole < MOST_DIGITS else rf"\A-?{before}\z"
+    )
 
     def check(column: pa.Array) -> Checked:
         wrong = _mask(pc.match_substring_regex(column, form))
@@ -408,7 +456,9 @@ def _of_struct(fields: Mapping[str, Shape]) -> Callable[[pa.Array], Checked]:
             found, doubt = one.check(values)
             made.append(found)
             wrong = _either(wrong, doubt)
-        return pa.StructArray.from_arrays(made, [*fields], mask=pc.is_null(column) if column.null_count else None), wrong
+        return pa.StructArray.from_arrays(
+            made, [*fields], mask=pc.is_null(column) if column.null_count else None
+        ), wrong
 
     return check
 
@@ -418,20 +468,27 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 def _doubtful(texts: pa.Array, shapes: Mapping[str, Shape]) -> Mask:
-    """Return the lines in which Arrow would take a string for a number, or let a number wrap around, or whose strings have a NUL by an escape."""
+    """Return the lines in which Arrow would take a string for a number, or let a number wrap around, or whose strings
+    have a NUL by an escape."""
     numeric = sorted({one for shape in shapes.values() for one in shape.numeric})
     found = np.array(pc.match_substring(texts, rb"\u0000"))
     if numeric:
         # A letter of the key itself may be written as an escape.
         longest = rf"[0-9.]{{{MOST_DIGITS + 2}}}|[0-9.]*[eE]"
-        values = (rf'"{re.escape(key)}"[ \t\r\n]*:[ \t\r\n]*(?:"|-?(?:[1-9][0-9]{{{whole}}}|{longest}))' for key, whole in numeric)
-        pattern = rf'{"|".join(values)}|\\u00[2-7]'
+        values = (
+            rf'"{re.escape(key)}"[ \t\r\n]*:[ \t\r\n]*(?:"|-?(?:[1-9][0-9]{{{whole}}}|{longest}))'
+            for key, whole in numeric
+        )
+        pattern = rf"{'|'.join(values)}|\\u00[2-7]"
         found |= np.array(pc.match_substring_regex(texts, pattern))
     return found
 
 
 def _tables(texts: pa.Array, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the tables that Arrow makes of the lines, with the number of their first line, in order. Lines that it refuses are in none."""
+    """Yield the tables that Arrow makes of the lines, with the number of their first line, in order.
+
+    Lines that it refuses are in none.
+    """
     left = [*_pieces(texts)][::-1]
     allowed = FEW + len(texts) // MOST_REFUSED
     while left and allowed > 0:
@@ -462,7 +519,8 @@ def _pieces(texts: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _table(texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | None]:
-    """Return what Arrow makes of the lines if each of them is one row; else the number of the line that its message names."""
+    """Return what Arrow makes of the lines if each of them is one row; else the number of the line that its message
+    names."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), b"\n").buffers()[2]
     # Behind the last line feed Arrow would begin to count rows again.
     whole = pa.py_buffer(joined.to_pybytes() + b"\n")

@@ -1,8 +1,9 @@
 """Converts the columns of a source to the declared ones: by name, in whole arrays, without guessing.
 
-A type fits if the declared type may hold its values: whole numbers, times of any unit in microseconds. A string is never read as a number or a time,
-since a program that writes columns knows their types. A file with a column that does not fit is Damaged. A value that the declared type can't hold
-without loss (3,000,000,000 as an int, 1e300 as a float, the year 10000) makes its record invalid, and not its file.
+A type fits if the declared type may hold its values: whole numbers, times of any unit in microseconds. A string is
+never read as a number or a time, since a program that writes columns knows their types. A file with a column that does
+not fit is Damaged. A value that the declared type can't hold without loss (3,000,000,000 as an int, 1e300 as a float,
+the year 10000) makes its record invalid, and not its file.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.parse import arrow_lines
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
-"""What each row has beside the declared columns: how it begins and the reason, where it is too large; its place; and the names of
-columns that are not declared."""
+"""What each row has beside the declared columns: how it begins and the reason, where it is too large; its place; and
+the names of columns that are not declared."""
 _BESIDE = [
     ("oo_line", pa.string()),
     ("oo_refused", pa.string()),
@@ -98,7 +99,8 @@ def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
 
 
 def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
-    """Return the names of the columns that are not declared, as each row has them: some names, and how many others there are."""
+    """Return the names of the columns that are not declared, as each row has them: some names, and how many others
+    there are."""
     known = set(declared)
     names = [name for name in there if name not in known]
     told, length = [], 0
@@ -113,7 +115,12 @@ def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
 
 def undeclared_within(there: pa.Schema, declared: pa.Schema) -> list[str]:
     """Return the fields of structs, at any depth, that are not declared: `customer.phone`."""
-    return [name for field in declared if (at := there.get_field_index(field.name)) >= 0 for name in _more(there.field(at).type, field.type, field.name)]
+    return [
+        name
+        for field in declared
+        if (at := there.get_field_index(field.name)) >= 0
+        for name in _more(there.field(at).type, field.type, field.name)
+    ]
 
 
 def _more(there: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
@@ -124,12 +131,18 @@ def _more(there: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
     if not (types.is_struct(there) and types.is_struct(wanted)):
         return []
     found = [f"{path}.{field.name}" for field in there if wanted.get_field_index(field.name) < 0]
-    return found + [name for field in wanted if (at := there.get_field_index(field.name)) >= 0 for name in _more(there.field(at).type, field.type, f"{path}.{field.name}")]
+    return found + [
+        name
+        for field in wanted
+        if (at := there.get_field_index(field.name)) >= 0
+        for name in _more(there.field(at).type, field.type, f"{path}.{field.name}")
+    ]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows are from: `told` to people, with %s for a row's number, the `key` that stands for it, and how large a row may be."""
+    """Where rows are from: `told` to people, with %s for a row's number, the `key` that stands for it, and how large a
+    row may be."""
 
     told: str
     key: int
@@ -139,8 +152,11 @@ class Place:
 def fit(
     batch: pa.RecordBatch, there: Sequence[str], wanted: pa.Schema, place: Place, position: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns of its file.
-    A row that is too large has a reason and how it begins, and nothing else. A row with a value that its type can't hold has a reason too. Raises Damaged."""
+    """Yield a batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns
+    of its file.
+
+    A row that is too large has a reason and how it begins, and nothing else. A row with a value that its type can't
+    hold has a reason too. Raises Damaged."""
     sizes = row_sizes.of_rows(batch)
     over = sizes > place.most
     for rows in row_sizes.groups(np.where(over, 0, sizes)):
@@ -166,9 +182,12 @@ def _fit(
             reasons[row] = record_size.too_large(place.told % (position + row), int(over[row]), place.most)
     rest = undeclared([*there, *undeclared_within(batch.schema, wanted)], wanted.names)
     columns = [
-        pa.array(values, pa.string()), pa.array(reasons, pa.string()), pa.repeat(pa.scalar(place.key, pa.int64()), rows),
-        pc.add(pa.array(np.arange(rows, dtype=np.int64)), position), pa.repeat(pa.scalar(rest, pa.string()), rows),
-    ]  # fmt: skip
+        pa.array(values, pa.string()),
+        pa.array(reasons, pa.string()),
+        pa.repeat(pa.scalar(place.key, pa.int64()), rows),
+        pc.add(pa.array(np.arange(rows, dtype=np.int64)), position),
+        pa.repeat(pa.scalar(rest, pa.string()), rows),
+    ]
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         found = pa.nulls(rows, field.type) if at < 0 else batch.column(at)
@@ -180,7 +199,8 @@ def _fit(
 
 
 def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: int) -> pa.Array:
-    """Return a column as its declared type, with null for a value that the type can't hold, which `reasons` then name from row `first` on."""
+    """Return a column as its declared type, with null for a value that the type can't hold, which `reasons` then name
+    from row `first` on."""
     try:
         return cast(array, field)
     except Unheld as wrong:
@@ -193,7 +213,8 @@ def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: in
 
 
 def _part(array: pa.Array, start: int, stop: int) -> pa.Array:
-    """Return some values as an array of their own: a slice of lists or maps has the elements of all, and Arrow casts those as well."""
+    """Return some values as an array of their own: a slice of lists or maps has the elements of all, and Arrow casts
+    those as well."""
     return array.take(pa.array(np.arange(start, stop))) if types.is_nested(array.type) else array[start:stop]
 
 
@@ -206,17 +227,30 @@ def _elements(array: pa.Array) -> pa.Array:
 
 def _as_json(row: pa.RecordBatch) -> str:
     """Return a row as JSON, for people."""
-    return json.dumps({name: _plain(column) for name, column in zip(row.schema.names, row.columns, strict=True)}, ensure_ascii=False, default=str)
+    return json.dumps(
+        {name: _plain(column) for name, column in zip(row.schema.names, row.columns, strict=True)},
+        ensure_ascii=False,
+        default=str,
+    )
 
 
 def _plain(value: pa.Array) -> Any:
-    """Return one value as Python has it, or as characters if Python has none for it (the year 10000, bytes that are not UTF-8)."""
+    """Return one value as Python has it, or as characters if Python has none for it (the year 10000, bytes that are not
+    UTF-8)."""
     try:
         return value.to_pylist()[0]
     except UnicodeDecodeError:
-        return value.cast(pa.binary()).to_pylist()[0].decode("utf-8", "replace") if _is_text(value.type) else f"a {value.type}"
+        return (
+            value.cast(pa.binary()).to_pylist()[0].decode("utf-8", "replace")
+            if _is_text(value.type)
+            else f"a {value.type}"
+        )
     except (ValueError, OverflowError):
-        return f"{value.cast(pa.int64())[0]} {value.type}" if types.is_temporal(value.type) and value.type.bit_width == 64 else f"a {value.type}"
+        return (
+            f"{value.cast(pa.int64())[0]} {value.type}"
+            if types.is_temporal(value.type) and value.type.bit_width == 64
+            else f"a {value.type}"
+        )
 
 
 def _beginning(row: pa.RecordBatch) -> str:
@@ -250,7 +284,8 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return the wanted type, with decimals of 20 digits for integers: Arrow casts no integer to a decimal that is too small for some of its type."""
+    """Return the wanted type, with decimals of 20 digits for integers: Arrow casts no integer to a decimal that is too
+    small for some of its type."""
     if types.is_integer(there) and types.is_decimal(wanted):
         return WHOLE
     if _is_list(there) and _is_list(wanted):
@@ -258,7 +293,17 @@ def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if types.is_map(there) and types.is_map(wanted):
         return pa.map_(_between(there.key_type, wanted.key_type), _between(there.item_type, wanted.item_type))
     if types.is_struct(there) and types.is_struct(wanted):
-        return pa.struct([(one.name, _between(there.field(one.name).type, one.type) if there.get_field_index(one.name) >= 0 else one.type) for one in wanted])
+        return pa.struct(
+            [
+                (
+                    one.name,
+                    _between(there.field(one.name).type, one.type)
+                    if there.get_field_index(one.name) >= 0
+                    else one.type,
+                )
+                for one in wanted
+            ]
+        )
     return wanted
 
 
@@ -270,7 +315,11 @@ def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
     if _is_list(kind) or types.is_map(kind):
         return _unheld(_elements(array), _elements(fitted))
     if types.is_struct(kind):
-        there = dict(zip((field.name for field in array.type), array.flatten(), strict=True)) if types.is_struct(array.type) else {}
+        there = (
+            dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+            if types.is_struct(array.type)
+            else {}
+        )
         parts = zip((field.name for field in kind), fitted.flatten(), strict=True)
         return next((why for name, part in parts if name in there and (why := _unheld(there[name], part))), None)
     if types.is_float32(kind) and types.is_float64(array.type):
@@ -278,7 +327,11 @@ def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
     if types.is_date(kind) or types.is_timestamp(kind):
         first, last = YEARS["day" if types.is_date(kind) else "us"]
         ends = pc.min_max(fitted.cast(pa.int32() if types.is_date(kind) else pa.int64()))
-        return "its year is not in 1 to 9999" if len(fitted) > fitted.null_count and (ends["min"].as_py() < first or ends["max"].as_py() > last) else None
+        return (
+            "its year is not in 1 to 9999"
+            if len(fitted) > fitted.null_count and (ends["min"].as_py() < first or ends["max"].as_py() > last)
+            else None
+        )
     return NUL if types.is_string(kind) and pc.any(pc.match_substring(fitted, "\0")).as_py() else None
 
 
@@ -301,13 +354,20 @@ def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _parts_fit(there: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether each part fits. A struct may lack a field, which is then null, and have others, which count as undeclared."""
+    """Return whether each part fits.
+
+    A struct may lack a field, which is then null, and have others, which count as undeclared.
+    """
     if _is_list(there) and _is_list(wanted):
         return _fits(there.value_type, wanted.value_type)
     if types.is_map(there) and types.is_map(wanted):
         return _fits(there.key_type, wanted.key_type) and _fits(there.item_type, wanted.item_type)
     if types.is_struct(there) and types.is_struct(wanted):
-        return all(_fits(there.field(field.name).type, field.type) for field in wanted if there.get_field_index(field.name) >= 0)
+        return all(
+            _fits(there.field(field.name).type, field.type)
+            for field in wanted
+            if there.get_field_index(field.name) >= 0
+        )
     return False
 
 

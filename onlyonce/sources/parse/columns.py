@@ -1,7 +1,7 @@
 """Adds columns to a Delta table that the declaration or the function has gained since the table was made.
 
-A new column is added before anything is written. A changed type is refused: a table has one type for a column, and the old rows
-would be lost or guessed. Called by `events` and the Delta sink.
+A new column is added before anything is written. A changed type is refused: a table has one type for a column, and the
+old rows would be lost or guessed. Called by `events` and the Delta sink.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from onlyonce.storage import opening
 
 
 def fit(path: Location, wanted: StructType, whose: str) -> None:
-    """Add the columns that the table lacks, at its end. Raises Refused for one whose type has changed; then nothing is added."""
+    """Add the columns that the table lacks, at its end.
+
+    Raises Refused for one whose type has changed; then nothing is added.
+    """
     there = _there(path)
     # By their names: whether a null may be inside a column is judged by the values (`delta_inside`).
     kinds = ({field.name: field.dataType.simpleString() for field in fields} for fields in (wanted, there.values()))
@@ -35,4 +38,6 @@ def fit(path: Location, wanted: StructType, whose: str) -> None:
 
 def _there(path: Location) -> dict[str, StructField]:
     # Spark takes capitals and small letters for the same column.
-    return {field.name.lower(): field for field in StructType.fromJson(json.loads(opening.table(path).schema().to_json()))}
+    return {
+        field.name.lower(): field for field in StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
+    }

@@ -1,7 +1,8 @@
-"""A record's id from columns: the strings of their values by `onlyonce/model/values/id_strings.py`, and two chained XXH64 hashes of them.
+"""A record's id from columns: the strings of their values by `onlyonce/model/values/id_strings.py`, and two chained
+XXH64 hashes of them.
 
-Spark's cast and Arrow's give the same strings for the types in AS_CAST; a test holds them against each other. The other types are
-written by Python, since Spark's cast of a float or a decimal depends on the version of Java.
+Spark's cast and Arrow's give the same strings for the types in AS_CAST; a test holds them against each other. The other
+types are written by Python, since Spark's cast of a float or a decimal depends on the version of Java.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gives the records of one of several sources the columns of the pipeline, as its `Input` says.
 
-Who calls it: `parse`, with records that have the source's own columns; a check before a run, with none. Errors: Refused where Spark does not understand what is
-declared, or where that is of another type than the column.
+Who calls it: `parse`, with records that have the source's own columns; a check before a run, with none. Errors: Refused
+where Spark does not understand what is declared, or where that is of another type than the column.
 """
 
 from __future__ import annotations
@@ -44,18 +44,25 @@ def check(spark: SparkSession, view: Pipeline) -> None:
             result = nothing.select(F.expr(made).alias("made"))
             found = result.schema["made"].dataType.simpleString()
         except (AnalysisException, ParseException) as error:
-            raise Refused(f"{where}, and Spark says: {first_line(error)}", data="nothing was read or written", hint=f"the source has: {view.schema}") from error
+            raise Refused(
+                f"{where}, and Spark says: {first_line(error)}",
+                data="nothing was read or written",
+                hint=f"the source has: {view.schema}",
+            ) from error
         if why := _not_of_the_record(spark, result):
             raise Refused(
-                f"{where}, which {why}", data="nothing was read or written; a batch that is tried again would give the record another value",
-                hint="declare it as a timestamp or date in the schema of the Input, with formats={…} if it is not ISO 8601; or give to_timestamp its pattern",
-            )  # fmt: skip
+                f"{where}, which {why}",
+                data="nothing was read or written; a batch that is tried again would give the record another value",
+                hint="declare it as a timestamp or date in the schema of the Input, with formats={…} if it is not "
+                "ISO 8601; or give to_timestamp its pattern",
+            )
         wanted = schemas.of(f"{quoted(column)} {kind}").fields[0].dataType.simpleString()
         if found not in (wanted, "void"):
             raise Refused(
-                f"{where}, which is of type {found}, and the column of type {wanted}", data="nothing was read or written",
+                f"{where}, which is of type {found}, and the column of type {wanted}",
+                data="nothing was read or written",
                 hint=f"columns={{{column!r}: 'cast({made} as {wanted})'}}",
-            )  # fmt: skip
+            )
 
 
 def _not_of_the_record(spark: SparkSession, result: DataFrame) -> str | None:

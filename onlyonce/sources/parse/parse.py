@@ -1,7 +1,8 @@
 """Turns a line into a record: declared columns, event time and id, or the reason why it is invalid.
 
-Lines are read by the conversion table (`parse_lines`). If a line has fields that the declaration does not know, the whole line is kept in
-`oo_unknown` with its record. If the declared types allow it, `plain_records` reads plain lines, and they don't come here.
+Lines are read by the conversion table (`parse_lines`). If a line has fields that the declaration does not know, the
+whole line is kept in `oo_unknown` with its record. If the declared types allow it, `plain_records` reads plain lines,
+and they don't come here.
 
 The expressions are made once for a declaration and not for each batch, since each takes some calls into the JVM.
 """
@@ -35,7 +36,8 @@ GIVEN = "="
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
-"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go through as they are."""
+"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go
+through as they are."""
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
 FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
@@ -85,10 +87,11 @@ class _Asked:
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(oo_line, oo_refused, oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, PLACED.
+    """(oo_line, oo_refused, oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns,
+    oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, PLACED.
 
-    A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position it has its place as id
-    all the same.
+    A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position it has
+    its place as id all the same.
     """
     found = _records(lines, _asked(pipeline), pipeline, system_time)
     return mapping.applied(found, pipeline.part) if pipeline.part else found
@@ -104,8 +107,15 @@ def _asked(pipeline: Pipeline) -> _Asked:
     beside = source.beside if isinstance(source, Kafka) else ()
     salt = pipeline.part.salt if pipeline.part else ""
     return _Asked(
-        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside, salt,
-        aliases=tuple(pipeline.aliases.items()), formats=tuple(pipeline.formats.items()),
+        pipeline.schema,
+        source.format,
+        pipeline.record_id,
+        pipeline.event_time,
+        pipeline.max_ahead,
+        beside,
+        salt,
+        aliases=tuple(pipeline.aliases.items()),
+        formats=tuple(pipeline.formats.items()),
     )
 
 
@@ -122,12 +132,15 @@ def _record(asked: _Asked) -> list[Column]:
     place = asked.place()
     high, low = id_columns.hashes([*asked.salted(), *(place or id_columns.strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
-    # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives the same.
+    # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives
+    # the same.
     line = parse_columns.line(asked.columns) if asked.in_columns else F.col("oo_line")
     if asked.in_columns:
         payload = F.when(valid, parse_columns.content(asked.columns)).otherwise(F.xxhash64(line))
     else:
-        payload = F.xxhash64(line, *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside()))
+        payload = F.xxhash64(
+            line, *(F.coalesce(F.concat(F.lit(GIVEN), text), F.lit("")) for text in asked.kept_beside())
+        )
     unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
@@ -136,9 +149,7 @@ def _record(asked: _Asked) -> list[Column]:
         F.when(known, low).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         F.col("oo_reason"),
-        F.when(~valid, F.when(F.is_valid_utf8(line), line).otherwise(F.hex(line))).alias(
-            "oo_raw"
-        ),
+        F.when(~valid, F.when(F.is_valid_utf8(line), line).otherwise(F.hex(line))).alias("oo_raw"),
         F.when(valid, unknown).alias("oo_unknown"),
         F.when(~valid, F.struct(*PLACE)).alias(PLACED),
         *map(F.col, asked.carried),
@@ -165,7 +176,9 @@ def _read(asked: _Asked) -> tuple[Column, list[Column]]:
     """What is made of a line, and of that the columns."""
     schema, beside = asked.columns, asked.texts_beside()
     of_line = StructType([field for field in schema.fields if field.name not in beside])
-    read = parse_lines.reader(of_line, aliases.named(schema.names, dict(asked.aliases)), dict(asked.formats), asked.layout)(F.col("oo_line")).alias("p")
+    read = parse_lines.reader(
+        of_line, aliases.named(schema.names, dict(asked.aliases)), dict(asked.formats), asked.layout
+    )(F.col("oo_line")).alias("p")
     found = {name: F.col(f"p.{parse_lines.RECORD}.{quoted(name)}") for name in of_line.names} | beside
     refused = F.coalesce("oo_refused", F.col(f"p.{parse_lines.REASON}")).alias("oo_refused")
     more = F.col(f"p.{parse_lines.MORE}").alias("oo_more")
@@ -180,7 +193,11 @@ def _without_mark() -> Column:
 def _time(asked: _Asked) -> Column:
     """The event time; a string is read by the conversion table, since Spark's cast reads the clock."""
     time = F.col(quoted(asked.event_time))
-    return parse_lines.instants()(time) if asked.columns[asked.event_time].dataType == StringType() else time.cast("timestamp")
+    return (
+        parse_lines.instants()(time)
+        if asked.columns[asked.event_time].dataType == StringType()
+        else time.cast("timestamp")
+    )
 
 
 @cache
@@ -191,7 +208,12 @@ def _reason(asked: _Asked) -> Column:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (time.isNull(), F.concat(F.lit(f"the event time {asked.event_time} is no instant: "), shown(F.col(quoted(asked.event_time))))),
+        (
+            time.isNull(),
+            F.concat(
+                F.lit(f"the event time {asked.event_time} is no instant: "), shown(F.col(quoted(asked.event_time)))
+            ),
+        ),
         (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
@@ -202,5 +224,8 @@ def _reason(asked: _Asked) -> Column:
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:
-    # The day only: a release takes in the records of one reason together, and a wrong clock dates each record differently.
-    return F.concat(F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}"))
+    # The day only: a release takes in the records of one reason together, and a wrong clock dates each record
+    # differently.
+    return F.concat(
+        F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}")
+    )

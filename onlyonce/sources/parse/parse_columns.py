@@ -1,6 +1,9 @@
-"""Writes rows of typed columns: as JSON, and as a hash of all columns. Whether a value fits its column was decided when it was read (`coercion`).
+"""Writes rows of typed columns: as JSON, and as a hash of all columns.
 
-An invalid record is kept as JSON. No other row is written as JSON: that takes longer than all the rest of its way (tests/benchmarks/test_lines.py, parquet).
+Whether a value fits its column was decided when it was read (`coercion`).
+
+An invalid record is kept as JSON. No other row is written as JSON: that takes longer than all the rest of its way
+(tests/benchmarks/test_lines.py, parquet).
 """
 
 from __future__ import annotations

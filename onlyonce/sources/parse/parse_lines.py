@@ -1,7 +1,8 @@
-"""Reads lines of JSON and CSV by the conversion table (`onlyonce/model/values`), as an expression over a column of lines.
+"""Reads lines of JSON and CSV by the conversion table (`onlyonce/model/values`), as an expression over a column of
+lines.
 
-The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow reads a block of lines first
-(`arrow_lines`); what it leaves is read line by line.
+The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow reads a
+block of lines first (`arrow_lines`); what it leaves is read line by line.
 """
 
 from __future__ import annotations
@@ -35,14 +36,24 @@ class Reader(NamedTuple):
     by_arrow: Callable[[pa.Array], Found]
 
 
-def reader(columns: StructType, named: Mapping[str, str], forms: Mapping[str, str], layout: str) -> Callable[[Column], Column]:
-    """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and RECORD with some
-    columns. `named` has the name in the source of each declared column, `forms` the form of some times."""
+def reader(
+    columns: StructType, named: Mapping[str, str], forms: Mapping[str, str], layout: str
+) -> Callable[[Column], Column]:
+    """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and
+    RECORD with some columns.
+
+    `named` has the name in the source of each declared column, `forms` the form of some times."""
     known = named.values()
-    types = {field.name: conversions.with_forms(field.name, field.dataType.jsonValue(), forms) for field in columns.fields}
-    kinds = json.dumps([(field.name, named[field.name], field.dataType.simpleString(), types[field.name]) for field in columns.fields])
+    types = {
+        field.name: conversions.with_forms(field.name, field.dataType.jsonValue(), forms) for field in columns.fields
+    }
+    kinds = json.dumps(
+        [(field.name, named[field.name], field.dataType.simpleString(), types[field.name]) for field in columns.fields]
+    )
     reader_of(kinds, tuple(known), layout)  # a type that no line can hold is refused before a task begins
-    gives = StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)])
+    gives = StructType(
+        [StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]
+    )
     shape = to_arrow_type(gives, timezone="UTC")
 
     def read(lines: pa.Array) -> pa.Array:
@@ -56,7 +67,9 @@ def instants() -> Callable[[Column], Column]:
     """Return the expression from a string to the instant that it is by the conversion table, or null."""
 
     def read(texts: pa.Array) -> pa.Array:
-        return pa.array([None if text is None else _instant(text) for text in texts.to_pylist()], pa.timestamp("us", "UTC"))
+        return pa.array(
+            [None if text is None else _instant(text) for text in texts.to_pylist()], pa.timestamp("us", "UTC")
+        )
 
     return arrow_udf(read, TimestampType())
 
@@ -70,7 +83,8 @@ def _instant(text: str) -> Any:
 
 @cache
 def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
-    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type as people write it, and `DataType.jsonValue` with the forms of its times."""
+    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type
+    as people write it, and `DataType.jsonValue` with the forms of its times."""
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
@@ -89,7 +103,11 @@ def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
     others[by_arrow.rows] = False
     count, fields = len(by_arrow.rows), list(shape.field(RECORD).type)
     columns = [arrow_lines.typed(column, field.type) for column, field in zip(by_arrow.columns, fields, strict=True)]
-    made = [pa.nulls(count, pa.string()), pa.repeat(pa.scalar(False), count), pa.StructArray.from_arrays(columns, fields=fields)]
+    made = [
+        pa.nulls(count, pa.string()),
+        pa.repeat(pa.scalar(False), count),
+        pa.StructArray.from_arrays(columns, fields=fields),
+    ]
     found = pa.StructArray.from_arrays(made, fields=list(shape))
     if not others.any():
         return found

@@ -1,9 +1,10 @@
 """Reads plain lines by Arrow, a block at a time. The table's reader reads line by line.
 
-A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and the table's reader give
-the same values. Lines of one layout are cut into their values (`alike_lines`); the others of a block go by an expression and Arrow's JSON reader. Every
-line that is not plain, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
-left to the table's reader, which alone decides what is invalid. So a record's fate does not depend on which of them reads it.
+A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and
+the table's reader give the same values. Lines of one layout are cut into their values (`alike_lines`); the others of a
+block go by an expression and Arrow's JSON reader. Every line that is not plain, and every line of a block that Arrow
+refuses (a key twice, the 30th of February), is left to the table's reader, which alone decides what is invalid. So a
+record's fate does not depend on which of them reads it.
 
 Who calls it: `plain_records`. Not promised: which lines are read here. A line longer than LONGEST never is.
 """
@@ -40,7 +41,11 @@ def read(lines: pa.Array, kinds: Kinds) -> Found:
         if column.type == TYPES["timestamp"]:
             # An offset leads into the year 10000, and a number of seconds before the year 1.
             micros = column.cast(pa.int64())
-            right &= np.array(pc.fill_null(pc.and_(pc.greater_equal(micros, arrow_lines.FIRST), pc.less_equal(micros, arrow_lines.LAST)), True))
+            right &= np.array(
+                pc.fill_null(
+                    pc.and_(pc.greater_equal(micros, arrow_lines.FIRST), pc.less_equal(micros, arrow_lines.LAST)), True
+                )
+            )
     if right.all():
         return found, columns
     mask = np.array(found)

@@ -1,9 +1,11 @@
-"""Turns plain lines into blocks of records: they are read, given their id and packed for their partition, without a row in the JVM.
+"""Turns plain lines into blocks of records: they are read, given their id and packed for their partition, without a row
+in the JVM.
 
-A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task (`block_files`). A line
-stays a line if it is neither plain (`plain_lines`) nor read by Arrow as the table reads it (`arrow_lines`). So does a line whose record would not
-be kept: it has no id, no event time, or a time before 1970 or too far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
-is in a block. The ids are those of `parse`, to the bit.
+A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task
+(`block_files`). A line stays a line if it is neither plain (`plain_lines`) nor read by Arrow as the table reads it
+(`arrow_lines`). So does a line whose record would not be kept: it has no id, no event time, or a time before 1970 or
+too far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does
+not depend on whether it is in a block. The ids are those of `parse`, to the bit.
 
 Who calls it: `exchange`. Not promised: where a block is cut.
 """
@@ -40,9 +42,10 @@ FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int6
 class Reader:
     """What a task needs to know to read plain lines: fixed by the declaration and the batch.
 
-    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the name in the source of each column.
-    `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
-    valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id. `forms` has the form of some times.
+    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the
+    name in the source of each column. `beside` are the columns that come beside the line, by their names in the batch;
+    `latest` the last event time that is valid, in microseconds; `record_id` empty: a record is its place. `salt` stands
+    before the values of each id. `forms` has the form of some times.
     """
 
     kinds: Mapping[str, Any]
@@ -62,8 +65,9 @@ class Reader:
         return pa.schema([*((name, arrow_lines.declared(kind)) for name, kind in self.kinds.items()), *FOUND])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and batches of the other lines, with
-        BOUND, the last event time that is valid: data, since as a number in the plan it would have Spark compile the plan anew for each batch."""
+        """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and
+        batches of the other lines, with BOUND, the last event time that is valid: data, since as a number in the plan
+        it would have Spark compile the plan anew for each batch."""
         for lines in batches:
             left, records = self.apart(lines)
             if left.num_rows:
@@ -84,7 +88,11 @@ class Reader:
 
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The rows whose lines Arrow reads and whose records are valid, and these."""
-        of_line = {name: conversions.with_forms(name, kind, self.forms) for name, kind in self.kinds.items() if name not in self.beside}
+        of_line = {
+            name: conversions.with_forms(name, kind, self.forms)
+            for name, kind in self.kinds.items()
+            if name not in self.beside
+        }
         rows, columns = read(_unrefused(lines), {self.named[name]: kind for name, kind in of_line.items()}, self.layout)
         found = dict(zip(of_line, columns, strict=True))
         found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
@@ -142,28 +150,49 @@ class Reader:
 
 
 def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
-    """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format, leave
-    all to the table's reader."""
-    fields = {field.name: (field.dataType.simpleString(), field.dataType.jsonValue()) for field in schemas.of(pipeline.schema).fields}
+    """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format,
+    leave all to the table's reader."""
+    fields = {
+        field.name: (field.dataType.simpleString(), field.dataType.jsonValue())
+        for field in schemas.of(pipeline.schema).fields
+    }
     kinds = {name: simple if isinstance(json_type, str) else json_type for name, (simple, json_type) in fields.items()}
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
     of_line = [kind for name, kind in kinds.items() if name not in beside]
-    if source.format not in arrow_lines.READ or not of_line or any(arrow_lines.declared(kind) is None for kind in kinds.values()):
+    if (
+        source.format not in arrow_lines.READ
+        or not of_line
+        or any(arrow_lines.declared(kind) is None for kind in kinds.values())
+    ):
         return None
     if kinds[pipeline.event_time] not in AS_TIMES:
         return None
-    if any(kinds[name] not in id_columns.AS_CAST for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
+    if any(kinds[name] not in id_columns.AS_CAST for name in pipeline.record_id) or (
+        pipeline.part and pipeline.part.columns
+    ):
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
     gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""
-    return Reader(kinds, pipeline.named(), gets, pipeline.record_id, pipeline.event_time, latest, partitions, salt, source.format, pipeline.formats)
+    return Reader(
+        kinds,
+        pipeline.named(),
+        gets,
+        pipeline.record_id,
+        pipeline.event_time,
+        latest,
+        partitions,
+        salt,
+        source.format,
+        pipeline.formats,
+    )
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json") -> tuple[NDArray[np.int64], list[pa.Array]]:
-    """Return the lines that are read, and their columns: flat ones that are plain by their text, and of the others those that Arrow reads as the table does."""
+    """Return the lines that are read, and their columns: flat ones that are plain by their text, and of the others
+    those that Arrow reads as the table does."""
     types = [arrow_lines.declared(kind) for kind in kinds.values()]
     rows, columns = np.zeros(0, np.int64), [pa.nulls(0, one) for one in types]
     if layout == "json" and all(isinstance(kind, str) and kind in plain_json.EXACT for kind in kinds.values()):

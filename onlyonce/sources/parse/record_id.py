@@ -1,7 +1,8 @@
-"""Computes a record's id without a JVM, as receive does (`parse`, `plain_records`): two chained XXH64 hashes of the id columns as text,
-or of the record's place.
+"""Computes a record's id without a JVM, as receive does (`parse`, `plain_records`): two chained XXH64 hashes of the id
+columns as text, or of the record's place.
 
-Each value is written as `onlyonce/model/values/id_strings.py` says. Raise Refused for values that are no id of the pipeline.
+Each value is written as `onlyonce/model/values/id_strings.py` says. Raise Refused for values that are no id of the
+pipeline.
 """
 
 from __future__ import annotations
@@ -74,11 +75,16 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
 
 
 def _of_each_source(pipeline: Pipeline, given: Sequence[str]) -> Asked:
-    """Of several sources: the id that the record would have, whichever it is of. Values are those of the pipeline's columns."""
+    """Of several sources: the id that the record would have, whichever it is of.
+
+    Values are those of the pipeline's columns.
+    """
     views = [pipeline.of_source(name) for name in pipeline.sources]
     if pipeline.by_position or (len(given) == 1 and HEX.fullmatch(given[0])):
         found = [asked(view, given) for view in views]
-        return Asked(list(dict.fromkeys(one for each in found for one in each.ids)), found[0].values if len(given) == 1 else {})
+        return Asked(
+            list(dict.fromkeys(one for each in found for one in each.ids)), found[0].values if len(given) == 1 else {}
+        )
     values = _by_column(pipeline, given)
     return Asked(of_any_source(pipeline, values), values)
 
@@ -93,7 +99,10 @@ def from_hex(text: str) -> RecordId:
 
 
 def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = None) -> RecordId:
-    """The id of a record with these values, as people write them; `salt` of one of several sources (`Part`). Raises Refused."""
+    """The id of a record with these values, as people write them; `salt` of one of several sources (`Part`).
+
+    Raises Refused.
+    """
     kinds = ddl.types(pipeline.schema)
     before = _salt(pipeline) if salt is None else salt
     texts = [before.encode()] if before else []
@@ -102,7 +111,10 @@ def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = Non
 
 
 def of_any_source(pipeline: Pipeline, values: dict[str, str]) -> list[RecordId]:
-    """The ids that such a record may have: one, or one for each of several sources with an id space of its own. Raises Refused."""
+    """The ids that such a record may have: one, or one for each of several sources with an id space of its own.
+
+    Raises Refused.
+    """
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
     return list(dict.fromkeys(of_values(pipeline, values, _salt(view)) for view in views))
 
@@ -121,9 +133,11 @@ def of_place(file: int, position: int, salt: str = "") -> RecordId:
 def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     if len(given) != 2 or not given[1].lstrip("-").isdecimal():
         raise Refused(
-            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and an offset; of a table "
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition "
+            "and an offset; of a table "
             "version/file and a row",
-            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or the partition "
+            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or "
+            "the partition "
             "and the offset; or the id itself as 32 hexadecimal digits",
         )
     if isinstance(pipeline.source, Kafka):
@@ -162,7 +176,8 @@ def _by_column(pipeline: Pipeline, given: Sequence[str]) -> dict[str, str]:
         values = [found[name] for name in columns if name in found] if isinstance(found, dict) else found
     if len(values) != len(columns):
         raise Refused(
-            f"a record of {pipeline.name} is known by {len(columns)} value(s) ({', '.join(columns)}), but {len(values)} were "
+            f"a record of {pipeline.name} is known by {len(columns)} value(s) ({', '.join(columns)}), but "
+            f"{len(values)} were "
             "given",
             hint="give them in that order, or as a JSON object; or the id itself as 32 hexadecimal digits",
         )
@@ -189,7 +204,10 @@ def _string(column: str, kind: str, value: str) -> str:
         return id_strings.FORMS[id_strings.named(kind)](_convert(kind)(Cell(value), []))
     except Unfit as why:
         because = f": {why}" if str(why) else ""
-        raise Refused(f"{value!r} is no {kind}, which the id column {column} is{because}", hint="write it as docs/reference/values.md says of CSV") from None
+        raise Refused(
+            f"{value!r} is no {kind}, which the id column {column} is{because}",
+            hint="write it as docs/reference/values.md says of CSV",
+        ) from None
 
 
 def _convert(kind: str) -> Convert:

@@ -1,4 +1,5 @@
-"""Show a string column in a reason as `line_values.shown` shows a value, as an expression that is computed for refused rows only."""
+"""Show a string column in a reason as `line_values.shown` shows a value, as an expression that is computed for refused
+rows only."""
 
 from __future__ import annotations
 
@@ -18,5 +19,7 @@ def shown(column: Column) -> Column:
 
 def _written(one: Column) -> Column:
     code = F.lower(F.hex(F.ascii(one)))
-    written = F.when(F.ascii(one) < 0x100, F.concat(F.lit("\\x"), F.lpad(code, 2, "0"))).otherwise(F.concat(F.lit("\\u"), code))
+    written = F.when(F.ascii(one) < 0x100, F.concat(F.lit("\\x"), F.lpad(code, 2, "0"))).otherwise(
+        F.concat(F.lit("\\u"), code)
+    )
     return F.when(F.rlike(one, F.lit(HIDDEN.pattern)), written).otherwise(one)

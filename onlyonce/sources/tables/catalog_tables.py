@@ -1,6 +1,7 @@
 """Where the table is that a source reads by the name that a catalog of Spark's has for it.
 
-Who calls it: `source_files`, at each look. Errors: Refused for a name that the catalog does not have, and for what is no Delta table.
+Who calls it: `source_files`, at each look. Errors: Refused for a name that the catalog does not have, and for what is
+no Delta table.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ def location(spark: SparkSession, source: DeltaSource) -> Location:
         kind, where = catalog_tables.described(spark, str(source.table))
     except AnalysisException as error:
         raise Refused(
-            f"{declared_at(source)}DeltaSource: Spark finds no Delta table {source.table!r} ({str(error).splitlines()[0][:200]})",
+            f"{declared_at(source)}DeltaSource: Spark finds no Delta table {source.table!r} "
+            f"({str(error).splitlines()[0][:200]})",
             data="nothing was read or written",
-            hint="spark.sql.catalog.… in spark-defaults.conf, or the conf of the task, configures a catalog; SHOW TABLES lists what it has",
+            hint="spark.sql.catalog.… in spark-defaults.conf, or the conf of the task, configures a catalog; SHOW "
+            "TABLES lists what it has",
         ) from error
     if kind != "delta":
         raise Refused(

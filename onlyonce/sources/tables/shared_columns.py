@@ -1,5 +1,7 @@
-"""Columns that all rows of a data file share and that are not in it: partition columns, and those of the change data feed. The table's log has their
-values as strings, which the conversion table reads as it reads a value of CSV.
+"""Columns that all rows of a data file share and that are not in it: partition columns, and those of the change data
+feed.
+
+The table's log has their values as strings, which the conversion table reads as it reads a value of CSV.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def check(path: str, shared: Sequence[tuple[str, str | None, str]]) -> None:
             raise Refused(
                 f"{path}: its partition column {name} is {value!r}, which can't be read as {kind}{because}",
                 data="nothing of its version was read",
-                hint="a time without its zone means another instant in each session's zone; leave the column out of the schema by a copy of the table",
+                hint="a time without its zone means another instant in each session's zone; leave the column out "
+                "of the schema by a copy of the table",
             ) from why
 
 

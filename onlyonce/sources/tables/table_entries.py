@@ -1,7 +1,8 @@
-"""Entries of a registry that stand for data files of a Delta table: how far they know the table, how they are cut into batches, and whether their
-files are still there.
+"""Entries of a registry that stand for data files of a Delta table: how far they know the table, how they are cut into
+batches, and whether their files are still there.
 
-`identity` is version and file, `mark` the table's id and what all rows of the file share, `ends` the version behind the page that it was found on.
+`identity` is version and file, `mark` the table's id and what all rows of the file share, `ends` the version behind the
+page that it was found on.
 
 Who calls it: `discovery`, `source_files`, `table_log`. Errors: Refused for a file that is gone. No Spark.
 """
@@ -27,7 +28,8 @@ from onlyonce.storage import log_entries, opening, stores
 
 @dataclass(frozen=True)
 class Read:
-    """How far the registry knows the table: up to version `until`, of the table with that id, which was at `at`; and what it says of its batches."""
+    """How far the registry knows the table: up to version `until`, of the table with that id, which was at `at`; and
+    what it says of its batches."""
 
     table_id: str | None = None
     until: int | None = None
@@ -48,8 +50,10 @@ def read_until(table: Location) -> Read:
 
 
 def batched(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
-    """Groups of at most `most` files, in order. None has a file twice, as that may come back (RESTORE) or go again (changes): what can't be
-    read of a batch is known by its path."""
+    """Groups of at most `most` files, in order.
+
+    None has a file twice, as that may come back (RESTORE) or go again (changes): what can't be read of a batch is known
+    by its path."""
     group: list[InputFile] = []
     paths = set[str]()
     for file in files:
@@ -82,7 +86,8 @@ def check_there(pipeline: Pipeline, file: InputFile) -> None:
         raise vanished(pipeline, file.path, file.identity.partition("/")[0])
     if there.bytes != file.size:
         raise Refused(
-            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {there.bytes}; Delta never changes a file",
+            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {there.bytes}; Delta never "
+            "changes a file",
             data="nothing of its batch is committed",
             hint="somebody wrote into the table's folder: put the file back as it was",
         )
@@ -91,7 +96,9 @@ def check_there(pipeline: Pipeline, file: InputFile) -> None:
 def vanished(pipeline: Pipeline, path: str, version: str) -> Refused:
     """The refusal of a data file that is gone with rows that were not read."""
     return Refused(
-        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM takes away what a compaction or a delete has replaced",
+        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM "
+        "takes away what a compaction or a delete has replaced",
         data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
-        hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a later start. Vacuum less eagerly than this pipeline runs",
+        hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a "
+        "later start. Vacuum less eagerly than this pipeline runs",
     )

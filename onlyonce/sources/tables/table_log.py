@@ -1,6 +1,9 @@
-"""What the versions of a Delta table have that is not registered yet, a page of versions at a time. No Spark, and nothing is written.
+"""What the versions of a Delta table have that is not registered yet, a page of versions at a time.
 
-A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the entries of that append, and no others.
+No Spark, and nothing is written.
+
+A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the
+entries of that append, and no others.
 
 Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows.
 """
@@ -35,7 +38,8 @@ from onlyonce.storage import log_entries, opening, stores, table_features
 PAGE = 100
 """How many versions are looked at before what they have is registered."""
 IDLE_MS = 86_400_000
-"""Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log one day."""
+"""Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log
+one day."""
 AT_ONCE = 4
 
 
@@ -45,7 +49,10 @@ def location(source: DeltaSource) -> Location:
 
 
 def pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[InputFile]]:
-    """The data files of the versions that are not read yet, page by page; no page is empty. `at`: where the table is now."""
+    """The data files of the versions that are not read yet, page by page; no page is empty.
+
+    `at`: where the table is now.
+    """
     table = _Table.opened(pipeline, at, there)
     begin = table.begin
     while begin < table.end:
@@ -88,12 +95,17 @@ class _Table:
             )
         begin = there.until if there.until is not None else 0 if source.start == EARLIEST else int(source.start)
         if begin > end:
-            raise Refused(f"{declared_at(source)}DeltaSource: start={begin}, and {at} is at version {end - 1}", data="nothing was read or written", hint=f"start={end} begins with the next one")
+            raise Refused(
+                f"{declared_at(source)}DeltaSource: start={begin}, and {at} is at version {end - 1}",
+                data="nothing was read or written",
+                hint=f"start={end} begins with the next one",
+            )
         return cls(pipeline, at, table_id, _types(now), begin, end)
 
     def page(self, begin: int) -> tuple[list[tuple[DataFile, int]], int]:
-        """The files (with their commit's time) of a page of versions, and the version behind it. A page ends before a version that is refused,
-        so that what came before is read."""
+        """The files (with their commit's time) of a page of versions, and the version behind it.
+
+        A page ends before a version that is refused, so that what came before is read."""
         found: list[tuple[DataFile, int]] = []
         first_ms = last_ms = 0
         for version in range(begin, min(begin + PAGE, self.end)):
@@ -123,9 +135,11 @@ class _Table:
         set_to = table_versions.table_id(actions)
         if set_to not in (None, self.table_id):
             raise Refused(
-                f"{self.at}: with version {version} it was another table than it is now (id {set_to}, now {self.table_id})",
+                f"{self.at}: with version {version} it was another table than it is now (id {set_to}, now "
+                f"{self.table_id})",
                 data=f"versions before {version} are read; nothing of {version} or later is",
-                hint="read the table with a pipeline of another name, and a start at the version that made it what it is now, or later: DESCRIBE HISTORY shows which",
+                hint="read the table with a pipeline of another name, and a start at the version that made it "
+                "what it is now, or later: DESCRIBE HISTORY shows which",
             )
         if source.changes:
             return table_versions.changed(name, version, actions, lambda: self._has_feed(version))
@@ -142,8 +156,10 @@ class _Table:
             first = log_entries.first(self.at)
             raise Refused(
                 f"{self.at}: version {version} is not read, and its log now begins at version {first}",
-                data=f"what versions {version} to {(first or version + 1) - 1} have appended can't be told from older rows: it would be lost",
-                hint=f"bring the log's entries back from a backup; or read on with a pipeline of another name and start={first}, without those rows. "
+                data=f"what versions {version} to {(first or version + 1) - 1} have appended can't be told from "
+                "older rows: it would be lost",
+                hint="bring the log's entries back from a backup; or read on with a pipeline of another name and "
+                f"start={first}, without those rows. "
                 "delta.logRetentionDuration of the table says how long entries stay",
             ) from None
 
@@ -167,7 +183,9 @@ class _Table:
             raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
         except Damaged as error:
             lines, refusal = 0, str(error)
-        return InputFile(path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark)
+        return InputFile(
+            path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark
+        )
 
 
 def _types(table: DeltaTable) -> dict[str, str]:
@@ -191,7 +209,8 @@ def _check_same(pipeline: Pipeline, at: Location, there: Read, table_id: str, en
         )
     if there.until is not None and there.until > end:
         raise Refused(
-            f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was put back to an older state",
+            f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was "
+            "put back to an older state",
             data="nothing was read; a version with a number that was read may have other rows now",
             hint="put the newer state back, or read the table with a pipeline of another name",
         )

@@ -9,12 +9,14 @@
 | options  | what delta-rs, obstore and Spark are told of a store; never a secret                |
 | claiming | a prefix is one platform's, and the store has a conditional PUT: seen at the first start |
 
-The object side is `obstore`, the crate under delta-rs: so files and commits are written by one client, with one set of variables, and it has
-what everything here rests on, a PUT that is carried out only if the key is not there. `pyarrow.fs`, which was there before, has no
-conditional PUT, no ETag, and no conditional range; it stays where Arrow itself reads rows.
+The object side is `obstore`, the crate under delta-rs: so files and commits are written by one client, with one set of
+variables, and it has what everything here rests on, a PUT that is carried out only if the key is not there.
+`pyarrow.fs`, which was there before, has no conditional PUT, no ETag, and no conditional range; it stays where Arrow
+itself reads rows.
 
-Who calls it: whatever reads or writes data of the platform. Errors: FileNotFoundError where a read finds nothing; Changed; Refused for
-a store that does not let us in; Retryable for one that is away. Not promised: the order of two writers of `put`; use `put_new` where it matters.
+Who calls it: whatever reads or writes data of the platform. Errors: FileNotFoundError where a read finds nothing;
+Changed; Refused for a store that does not let us in; Retryable for one that is away. Not promised: the order of two
+writers of `put`; use `put_new` where it matters.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class Changed(Retryable):
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or object. `etag` is opaque: another one means other content. `modified`: seconds since 1970, by the store's clock."""
+    """One file or object.
+
+    `etag` is opaque: another one means other content. `modified`: seconds since 1970, by the store's clock.
+    """
 
     at: Location
     bytes: int
@@ -61,7 +66,10 @@ class Store(Protocol):
         """All of it. Raises FileNotFoundError."""
 
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
-        """The bytes from `begin` up to `end`, of this content. Raises Changed if there is another, FileNotFoundError if none."""
+        """The bytes from `begin` up to `end`, of this content.
+
+        Raises Changed if there is another, FileNotFoundError if none.
+        """
 
     def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
         """What is there, and its last bytes; all of them where there are no more. Raises FileNotFoundError."""
@@ -72,8 +80,8 @@ class Store(Protocol):
     def put_new(self, at: Location, content: bytes) -> bool:
         """Write it only if nothing is there; False if something is. Of writers at once one wins.
 
-        An answer that was lost is asked for again: then what is there has these bytes, and it counts as ours. So writers that must know
-        which of them won write something of their own.
+        An answer that was lost is asked for again: then what is there has these bytes, and it counts as ours. So
+        writers that must know which of them won write something of their own.
         """
 
     def delete(self, at: Location) -> None:
@@ -83,10 +91,16 @@ class Store(Protocol):
         """Delete what has these names directly below, in few requests. Where one is not there others may stay."""
 
     def clear(self, below: Location) -> None:
-        """Take away what is there, and all that is below, at any depth, and the folders. No error where nothing is. A kill leaves a part of it, in no order."""
+        """Take away what is there, and all that is below, at any depth, and the folders.
+
+        No error where nothing is. A kill leaves a part of it, in no order.
+        """
 
     def renew(self, at: Location) -> None:
-        """Its time of modification is now, and its content what it was. No error where nothing is. To an object all of it is written again."""
+        """Its time of modification is now, and its content what it was.
+
+        No error where nothing is. To an object all of it is written again.
+        """
 
 
 def of(at: Location) -> Store:

@@ -1,6 +1,8 @@
-"""A location as Arrow's own file system, where Arrow reads rows: columns are read by range, and nothing passes through Python.
+"""A location as Arrow's own file system, where Arrow reads rows: columns are read by range, and nothing passes through
+Python.
 
-Files are written by obstore: a small one is one PUT there and three requests of Arrow's, which also gives up on a busy store after some seconds.
+Files are written by obstore: a small one is one PUT there and three requests of Arrow's, which also gives up on a busy
+store after some seconds.
 
 Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditions of any kind.
 """
@@ -34,7 +36,10 @@ def folder(at: Location) -> fs.FileSystem:
 
 
 def writer(at: Location, schema: pa.Schema, rows: pa.Table | None = None, **form: Any) -> parquet.ParquetWriter:
-    """Open a Parquet file to be written; it exists once it is closed. `rows`: all that it will hold, if they are known (`footers`)."""
+    """Open a Parquet file to be written; it exists once it is closed.
+
+    `rows`: all that it will hold, if they are known (`footers`).
+    """
     form |= footers.form(schema, rows)
     if isinstance(at, Path):
         at.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +58,8 @@ def write(at: Location, rows: pa.Table, row_group_size: int | None = None, **for
 
 def opened(at: Location | io.RawIOBase, **form: Any) -> parquet.ParquetFile:
     """Open a Parquet file as a context. `at` is a location, or an open file."""
-    # Spark, Hive and Impala write times as INT96. Arrow reads them in nanoseconds by default, which wrap around outside 1677 to 2262.
+    # Spark, Hive and Impala write times as INT96. Arrow reads them in nanoseconds by default, which wrap around outside
+    # 1677 to 2262.
     form = {"coerce_int96_timestamp_unit": "us", **form}
     if isinstance(at, Url):
         system, name = system_of(at)
@@ -67,7 +73,10 @@ def footer(at: Location) -> parquet.FileMetaData:
 
 
 def end(at: Location) -> tuple[Entry, parquet.FileMetaData]:
-    """What a store says of a file, and what the file says of itself: in one request, but for a file with a long footer. Raises FileNotFoundError."""
+    """What a store says of a file, and what the file says of itself: in one request, but for a file with a long footer.
+
+    Raises FileNotFoundError.
+    """
     entry, last = stores.of(at).tail(at, FOOTER)
     needed = int.from_bytes(last[-8:-4], "little") + 8
     if needed > len(last):

@@ -1,8 +1,11 @@
-"""The prefix of an object store is one platform's. At the first start it is claimed, and the store is tried: has it a conditional PUT?
+"""The prefix of an object store is one platform's.
 
-The claim is the object `onlyonce.json` at the prefix, put only if none is there, with the id of the platform's database. A later start reads it: one GET.
-Everything here comes before anything else is written. Who calls it: a run, before it registers anything. Errors: Refused, and those of the store.
-Not promised: that a prefix is not another platform's which has lost its claim; what lies below `data` or `tables` without one is refused.
+At the first start it is claimed, and the store is tried: has it a conditional PUT?
+
+The claim is the object `onlyonce.json` at the prefix, put only if none is there, with the id of the platform's
+database. A later start reads it: one GET. Everything here comes before anything else is written. Who calls it: a run,
+before it registers anything. Errors: Refused, and those of the store. Not promised: that a prefix is not another
+platform's which has lost its claim; what lies below `data` or `tables` without one is refused.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ RETRIES = 2
 
 
 def claim(root: Location, platform: str) -> None:
-    """See that data may be kept at a location; nothing to see on a file system. Raises Refused for a bucket that is not there or does not
-    let us in, for a prefix with data of others, and for a store that overwrites what it was told to leave."""
+    """See that data may be kept at a location; nothing to see on a file system.
+
+    Raises Refused for a bucket that is not there or does not let us in, for a prefix with data of others, and for a
+    store that overwrites what it was told to leave."""
     if not isinstance(root, Url):
         return
     store = Objects(RETRIES)
@@ -38,7 +43,8 @@ def claim(root: Location, platform: str) -> None:
         raise Refused(
             f"{root} holds the data of another platform, whose database is {there}",
             data="nothing was read or written",
-            hint="name another prefix in ONLYONCE_DATA; if PostgreSQL was restored into a new database from a dump, and this is its data, put "
+            hint="name another prefix in ONLYONCE_DATA; if PostgreSQL was restored into a new database from a "
+            "dump, and this is its data, put "
             f"the new id, {platform}, into {root / CLAIM}",
         )
 
@@ -80,7 +86,9 @@ def _try_condition(store: Store, root: Url) -> None:
         store.delete(probe)
     if not first or second or found != b"first":
         raise Refused(
-            f"the store of {root} has no conditional PUT: it overwrote an object that was to be put only if none is there",
-            data="nothing but a probe was written, and that is gone; commits of two drivers would overwrite each other there",
+            f"the store of {root} has no conditional PUT: it overwrote an object that was to be put only if none "
+            "is there",
+            data="nothing but a probe was written, and that is gone; commits of two drivers would overwrite each "
+            "other there",
             hint="use a store that carries out If-None-Match (Amazon S3, GCS, ADLS, MinIO, Ceph of late, versitygw)",
         )

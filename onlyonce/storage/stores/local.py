@@ -1,6 +1,9 @@
-"""Files of a local disk behind the interface of stores. The ETag is what tells one content from the next: inode, size and time of change.
+"""Files of a local disk behind the interface of stores.
 
-Who calls it: `stores.of`. Errors: those of the interface; OSError of the disk. Not promised: that a folder which became empty goes.
+The ETag is what tells one content from the next: inode, size and time of change.
+
+Who calls it: `stores.of`. Errors: those of the interface; OSError of the disk. Not promised: that a folder which became
+empty goes.
 """
 
 from __future__ import annotations
@@ -113,7 +116,9 @@ class LocalFiles:
 
 def changed(at: Location) -> Changed:
     """What a reader is told whose file is another one by now."""
-    return Changed(f"{at} has changed since it was listed", data="nothing of it was taken", hint="run the same command again")
+    return Changed(
+        f"{at} has changed since it was listed", data="nothing of it was taken", hint="run the same command again"
+    )
 
 
 def _unless_gone(_: Any, __: str, told: tuple[Any, BaseException, Any]) -> None:

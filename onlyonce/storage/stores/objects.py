@@ -1,8 +1,11 @@
-"""Objects of S3, GCS and ADLS behind the interface of stores, by obstore. A PUT is whole or not there, and its answer is for good.
+"""Objects of S3, GCS and ADLS behind the interface of stores, by obstore.
+
+A PUT is whole or not there, and its answer is for good.
 
 obstore asks again after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
-Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists it without the slash, and can neither read nor delete it: here it is none.
-Who calls it: `stores.of`. Errors: those of the interface. Not promised: that an object which a role may not list is told from one that is not there.
+Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists it without the slash, and
+can neither read nor delete it: here it is none. Who calls it: `stores.of`. Errors: those of the interface. Not
+promised: that an object which a role may not list is told from one that is not there.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class Objects:
         url = _url(below)
         with told(url):
             for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
-                yield from self._no_markers([_entry(Url(url.root, one["path"]), one) for one in page if one["path"] != url.key])
+                yield from self._no_markers(
+                    [_entry(Url(url.root, one["path"]), one) for one in page if one["path"] != url.key]
+                )
 
     def unfinished(self, below: Location) -> Iterator[Location]:
         """See the interface. The parts of an upload that was not ended are no objects, and a store has no folders."""
@@ -99,7 +104,9 @@ class Objects:
             entry = self.look(at)
             if entry is None:
                 raise FileNotFoundError(str(at))
-            return entry, self.read_range(at, max(entry.bytes - length, 0), entry.bytes, entry.etag) if entry.bytes else b""
+            return entry, self.read_range(
+                at, max(entry.bytes - length, 0), entry.bytes, entry.etag
+            ) if entry.bytes else b""
         with told(url):
             found = obstore.get(self.bucket(url), url.key, options={"range": {"suffix": length}})
             return _entry(url, found.meta), bytes(found.bytes())
@@ -159,7 +166,9 @@ class Objects:
             return found
         with ThreadPoolExecutor(min(len(empty), AT_ONCE)) as pool:
             looks = list(pool.map(self.look, empty))
-        return [one for one in found if one.bytes] + [one for one, there in zip(empty.values(), looks, strict=True) if there and not there.bytes]
+        return [one for one in found if one.bytes] + [
+            one for one, there in zip(empty.values(), looks, strict=True) if there and not there.bytes
+        ]
 
     def _put_if_absent(self, url: Url, content: bytes) -> bool:
         with told(url):
@@ -188,7 +197,10 @@ def _entry(at: Url, found: Any) -> Entry:
 
 @lru_cache(maxsize=32)
 def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None, retries: int) -> Any:
-    """A client with its connections; another one where the variables say another place. Keys it reads itself, when it is made."""
+    """A client with its connections; another one where the variables say another place.
+
+    Keys it reads itself, when it is made.
+    """
     given = {"endpoint": endpoint, "region": region} if root.startswith("s3:") else {}
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
     patience: RetryConfig = {"max_retries": retries, "retry_timeout": PATIENCE}
@@ -201,7 +213,8 @@ def told(at: Url) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:  # obstore's own word for an answer of 404
-        # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty store.
+        # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty
+        # store.
         if _code(error) in (None, *store_failures.NO_OBJECT):
             raise FileNotFoundError(str(at)) from error
         raise store_failures.refused(_where(at, error), _code(error)) from error

@@ -1,8 +1,11 @@
-"""What each library is told of an object store. No secret is among it: delta-rs, obstore and Hadoop find those themselves.
+"""What each library is told of an object store.
 
-Each of them reads the standard variables (AWS_ACCESS_KEY_ID and its companions, AWS_ENDPOINT_URL, AWS_REGION; GOOGLE_APPLICATION_CREDENTIALS;
-AZURE_STORAGE_ACCOUNT_NAME, …) or asks for the role of the machine. So nothing of it can get into a log, a table, or Spark's page. What is said here is
-what they would not find out: that an endpoint speaks plain HTTP.
+No secret is among it: delta-rs, obstore and Hadoop find those themselves.
+
+Each of them reads the standard variables (AWS_ACCESS_KEY_ID and its companions, AWS_ENDPOINT_URL, AWS_REGION;
+GOOGLE_APPLICATION_CREDENTIALS; AZURE_STORAGE_ACCOUNT_NAME, …) or asks for the role of the machine. So nothing of it can
+get into a log, a table, or Spark's page. What is said here is what they would not find out: that an endpoint speaks
+plain HTTP.
 
 Who calls it: `opening`, `objects`, `onlyonce.spark.options`. Errors: none. Pure but for the environment.
 """
@@ -16,8 +19,8 @@ ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 ON_DISK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Spark's default starts four processes for each file that it writes to a disk, to set and ask its permissions: 40 ms. This one starts one: 10 ms. Each looks
-whether the file is there, and then renames."""
+"""Spark's default starts four processes for each file that it writes to a disk, to set and ask its permissions: 40 ms.
+This one starts one: 10 ms. Each looks whether the file is there, and then renames."""
 
 
 def of_delta(at: Location) -> dict[str, str] | None:
@@ -29,7 +32,10 @@ def of_delta(at: Location) -> dict[str, str] | None:
 
 
 def of_spark(at: Location) -> dict[str, str]:
-    """The settings of a Spark session that has data there. `s3://` is spoken by S3A, so that a table has one name for all its readers."""
+    """The settings of a Spark session that has data there.
+
+    `s3://` is spoken by S3A, so that a table has one name for all its readers.
+    """
     if not isinstance(at, Url):
         return {CHECKPOINTS: ON_DISK}
     if not is_s3(at):
@@ -39,7 +45,8 @@ def of_spark(at: Location) -> dict[str, str]:
         "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.s3a.endpoint.region": region() or "us-east-1",
-        # One PUT for a file of a checkpoint. Spark's default writes another and renames it, which is twenty requests there, and no more atomic.
+        # One PUT for a file of a checkpoint. Spark's default writes another and renames it, which is twenty requests
+        # there, and no more atomic.
         CHECKPOINTS: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
         "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
     }

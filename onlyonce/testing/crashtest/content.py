@@ -1,6 +1,7 @@
 """The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not their text.
 
-Who calls it: `onlyonce.testing.crashtest.results`. For a format of the user's own only the number of rows in each file is known.
+Who calls it: `onlyonce.testing.crashtest.results`. For a format of the user's own only the number of rows in each file
+is known.
 """
 
 from __future__ import annotations

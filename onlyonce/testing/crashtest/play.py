@@ -1,10 +1,12 @@
-"""The crash test of a pipeline: an undisturbed run over a copy of its input, then runs with kills at every step; all must have the same results.
+"""The crash test of a pipeline: an undisturbed run over a copy of its input, then runs with kills at every step; all
+must have the same results.
 
 Why the comparison is exact. All files lie in the copy before the first run, under the same names and paths, so each
-platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the registry's
-append is one transaction). The max event time before a batch is then the same, and so is what is late. The input is declared
-ended in each run, so that no window waits, and none closes by silence, which is by the clock. What is left of the clock:
-`max_ahead` asks whether an event time is too far in the future, so input dated after now may be judged otherwise a minute later.
+platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the
+registry's append is one transaction). The max event time before a batch is then the same, and so is what is late. The
+input is declared ended in each run, so that no window waits, and none closes by silence, which is by the clock. What is
+left of the clock: `max_ahead` asks whether an event time is too far in the future, so input dated after now may be
+judged otherwise a minute later.
 
 The kills are SIGKILL of the driver, its JVM and its Python workers. Which points there are is what the reference has
 passed; a point that only a backfill or a collection passes is not tried.
@@ -52,8 +54,9 @@ SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def play(asked: Asked, tell: Tell) -> Report:
     """Play the crash test and give its report; all has held when it has no warnings.
 
-    Raises Refused (what can't be tested so), Retryable or InvariantBroken when already the undisturbed run fails. Called by
-    `onlyonce.cli.crash`. Nothing of the platform of this environment is read or written, but the declarations.
+    Raises Refused (what can't be tested so), Retryable or InvariantBroken when already the undisturbed run fails.
+    Called by `onlyonce.cli.crash`. Nothing of the platform of this environment is read or written, but the
+    declarations.
     """
     files = asked.files or settings.pipeline_files()
     pipeline = declarations.one(asked.pipeline, files)
@@ -79,7 +82,10 @@ def play(asked: Asked, tell: Tell) -> Report:
 
 @contextmanager
 def _prefix(*, keep: bool) -> Iterator[Url | None]:
-    """Where data in a store is, a prefix below that of this platform, which it shares nothing with; gone in the end. None for a disk."""
+    """Where data in a store is, a prefix below that of this platform, which it shares nothing with; gone in the end.
+
+    None for a disk.
+    """
     root = settings.data_root()
     if not isinstance(root, Url):
         yield None
@@ -96,9 +102,15 @@ class _Test:
     """One crash test, with its server and the results of its reference."""
 
     def __init__(
-        self, asked: Asked, pipeline: Pipeline, server: scratch.Server, declared: Path, left_out: list[tuple[str, str]], tell: Tell,
+        self,
+        asked: Asked,
+        pipeline: Pipeline,
+        server: scratch.Server,
+        declared: Path,
+        left_out: list[tuple[str, str]],
+        tell: Tell,
         stored: Url | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._stored = stored
         self._asked, self._pipeline, self._server, self._declared = asked, pipeline, server, declared
         self._left_out, self._tell = left_out, tell
@@ -216,11 +228,16 @@ class _Test:
         database = self._server.new_database()
         url = self._server.url("writer", database)
         environment = {
-            "ONLYONCE_HOME": str(home), "ONLYONCE_DATA": str(self._stored / home.name) if self._stored else "", "ONLYONCE_DATABASE_URL": url, "ONLYONCE_READER_URL": self._server.url("reader", database),
-            "ONLYONCE_PIPELINES": str(self._declared), "ONLYONCE_FAILPOINTS": "", "ONLYONCE_SPARK_UI": "false",
+            "ONLYONCE_HOME": str(home),
+            "ONLYONCE_DATA": str(self._stored / home.name) if self._stored else "",
+            "ONLYONCE_DATABASE_URL": url,
+            "ONLYONCE_READER_URL": self._server.url("reader", database),
+            "ONLYONCE_PIPELINES": str(self._declared),
+            "ONLYONCE_FAILPOINTS": "",
+            "ONLYONCE_SPARK_UI": "false",
             "ONLYONCE_IN_DRIVER_BYTES": "0",  # as a large batch goes: by Spark's tasks
             "JDK_JAVA_OPTIONS": variable("JDK_JAVA_OPTIONS") or SHORT_JVM,
-        }  # fmt: skip
+        }
         for name in redirected.connections(self._pipeline):
             environment[name] = self._server.url("writer", self._server.new_database())
         return scratch.ScratchPlatform(home, environment, database)

@@ -35,20 +35,28 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
 
 
 def check(found: Pipeline) -> None:
-    """Raises Refused for a source that can't be copied, where nothing but whole files is known to be, and for a sink that can't be moved."""
+    """Raises Refused for a source that can't be copied, where nothing but whole files is known to be, and for a sink
+    that can't be moved."""
     if not isinstance(found.source, Files):
         raise Refused(
-            f"pipeline {found.name}: its source is {'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of files",
+            f"pipeline {found.name}: its source is "
+            f"{'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of "
+            "files",
             data="nothing was read or written",
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )
     for output in found.outputs:
         if isinstance(output.sink, MySQL | Iceberg):
-            other = "MySQL, and a crash test has no server of it" if isinstance(output.sink, MySQL) else "an Iceberg catalog, and a crash test has none"
+            other = (
+                "MySQL, and a crash test has no server of it"
+                if isinstance(output.sink, MySQL)
+                else "an Iceberg catalog, and a crash test has none"
+            )
             raise Refused(
                 f"pipeline {found.name}: output {output.name} writes to {other} to write to instead",
                 data="nothing was read or written",
-                hint="declare the same output with Postgres(…) or Delta(…) in a file of its own: the function is what is tested",
+                hint="declare the same output with Postgres(…) or Delta(…) in a file of its own: the function is "
+                "what is tested",
             )
 
 

@@ -44,7 +44,10 @@ class Played:
 
 
 def report(asked: Asked, played: Played) -> Report:
-    """The table of kills, that of differences, and a warning for each thing to do. All has held when `all held` is true."""
+    """The table of kills, that of differences, and a warning for each thing to do.
+
+    All has held when `all held` is true.
+    """
     told = crashing.advice(played.verdicts, played.control, played.stopped, _again(asked, played.verdicts))
     held = sum(verdict.said == "held" for verdict in played.verdicts)
     facts = {

@@ -3,8 +3,8 @@
 Of an output of files it is the rows of the files that count, each with the final name of its file; of one that is sent
 outside the rows that wait in the outbox.
 
-Columns that tell of the run and not of the result (system time, lineage, batch, partition) are left out. All of it is in
-memory at once.
+Columns that tell of the run and not of the result (system time, lineage, batch, partition) are left out. All of it is
+in memory at once.
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ class ScratchPlatform:
     def passes(
         self, *arguments: str, master: str = "local[2]", timeout: float | None = JOB_TIMEOUT
     ) -> tuple[list[str], int, str]:
-        """The fail-points that an undisturbed run passes, in order, each as often as it does; its exit code and output."""
+        """The fail-points that an undisturbed run passes, in order, each as often as it does; its exit code and
+        output."""
         record = self.home / "passes"
         code, output = self.run_whole(*arguments, master=master, timeout=timeout, ONLYONCE_FAILPOINT_RECORD=str(record))
         return record.read_text().split() if record.exists() else [], code, output

@@ -1,8 +1,8 @@
 """The cases that every sink must pass. Deliberately broken sinks show that the suite fails a wrong one.
 
-A sink is described by an `UnderTest`: how one attempt writes a batch (with what follows: finalize, deliver), what a reader
-sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`, which
-kills and stops real processes at the fail-points that a write passes; a sink has no say in which these are.
+A sink is described by an `UnderTest`: how one attempt writes a batch (with what follows: finalize, deliver), what a
+reader sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`,
+which kills and stops real processes at the fail-points that a write passes; a sink has no say in which these are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class UnderTest(ABC):
 
     @abstractmethod
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
-        """One attempt of this driver at a batch, to what readers see. The rows come in pieces of `cut`, in any order."""
+        """One attempt of this driver at a batch, to what readers see.
+
+        The rows come in pieces of `cut`, in any order.
+        """
 
     @abstractmethod
     def seen(self) -> list[Row]:
@@ -89,7 +92,10 @@ def multiset(rows: Rows) -> Counter[str]:
 
 
 def expect(sink: UnderTest, *batches: Rows, again: bool = True) -> None:
-    """Stop unless a reader sees these rows, as the sink promises. `again`: something was killed, lost or written again."""
+    """Stop unless a reader sees these rows, as the sink promises.
+
+    `again`: something was killed, lost or written again.
+    """
     wanted, seen = multiset([row for rows in batches for row in rows]), multiset(sink.seen())
     if again and sink.guarantee is Guarantee.AT_LEAST_ONCE:
         assert not wanted - seen, "rows are lost"

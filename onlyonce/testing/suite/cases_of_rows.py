@@ -9,10 +9,36 @@ from onlyonce.testing.suite.cases import Row, UnderTest, expect, make_rows
 from onlyonce.testing.suite.processes import Processes
 
 ODD = [
-    "", " ", "null", "NULL", r"\N", r"\.", "\\", r"C:\new\table", '"', '""', "'", "it's", "''; DROP TABLE units; --", "a,b;c\td",
-    "one\ntwo", "\r\n", "🛒 çé 漢字 \u202e", '{"a": 1}', "$1 %s :x %(n)s", "-- x", "../../etc/passwd", "/dev/null", "{window_start}",
-    "a\u2028b\x1fc\x7f", "`x`", "<b>&amp;</b>", "=1+1", "\ufeffbom", "x" * 20_000,
-]  # fmt: skip
+    "",
+    " ",
+    "null",
+    "NULL",
+    r"\N",
+    r"\.",
+    "\\",
+    r"C:\new\table",
+    '"',
+    '""',
+    "'",
+    "it's",
+    "''; DROP TABLE units; --",
+    "a,b;c\td",
+    "one\ntwo",
+    "\r\n",
+    "🛒 çé 漢字 \u202e",
+    '{"a": 1}',
+    "$1 %s :x %(n)s",
+    "-- x",
+    "../../etc/passwd",
+    "/dev/null",
+    "{window_start}",
+    "a\u2028b\x1fc\x7f",
+    "`x`",
+    "<b>&amp;</b>",
+    "=1+1",
+    "\ufeffbom",
+    "x" * 20_000,
+]
 ODD_NAMES = ['we"ird; DROP TABLE "units', "it's", "ключ 🛒", "a b\tc", "../up", "{shard}", "%s", "text`"]
 
 

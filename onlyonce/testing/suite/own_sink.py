@@ -19,10 +19,18 @@ from onlyonce.testing.suite.cases import Row, Rows
 from onlyonce.testing.suite.of_log import OfLog
 from onlyonce.testing.suite.task import hashed, run_unit
 
-STAGED = pa.schema([
-    ("instance", pa.string()), ("output", pa.string()), ("unit", pa.string()), ("seq", pa.int64()), ("life", pa.string()),
-    ("state", pa.string()), ("key", pa.string()), ("payload", pa.string()),
-])  # fmt: skip
+STAGED = pa.schema(
+    [
+        ("instance", pa.string()),
+        ("output", pa.string()),
+        ("unit", pa.string()),
+        ("seq", pa.int64()),
+        ("life", pa.string()),
+        ("state", pa.string()),
+        ("key", pa.string()),
+        ("payload", pa.string()),
+    ]
+)
 
 
 @dataclass
@@ -48,12 +56,17 @@ class OfOutbox(OfLog):
             unit = str(UnitId(self.driver.lineage, batch, self.output, partition))
             staged = [
                 {
-                    "instance": "shop", "output": self.output, "unit": unit, "seq": seq, "life": life, "state": "waiting",
+                    "instance": "shop",
+                    "output": self.output,
+                    "unit": unit,
+                    "seq": seq,
+                    "life": life,
+                    "state": "waiting",
                     "key": json.dumps({"key": row["key"]}) if self.keyed else str(seq % 50),
                     "payload": json.dumps(row, ensure_ascii=False),
                 }
                 for seq, row in enumerate(ordered)
-            ]  # fmt: skip
+            ]
             brought = (pa.RecordBatch.from_pylist(staged[n : n + cut], STAGED) for n in range(0, len(staged), cut))
             run_unit(postgres_unit.write_unit(work), (hashed(batch, partition) for batch in brought), partition)
         deliver.deliver(self.log.database, "shop", Output(name=self.output, transform="a:b", sink=self.sink()))
@@ -81,7 +94,10 @@ class OwnSink(OfOutbox):
     @property
     @abstractmethod
     def where(self) -> str:
-        """Where it writes: another place for each test, so that tests don't see each other's rows. `self.output` is unique."""
+        """Where it writes: another place for each test, so that tests don't see each other's rows.
+
+        `self.output` is unique.
+        """
 
     def sink(self) -> Sent:
         """As a user declares it."""

@@ -1,4 +1,5 @@
-"""Real processes for the conformance suite: forks of the test, killed or stopped at a fail-point; and answers that get lost."""
+"""Real processes for the conformance suite: forks of the test, killed or stopped at a fail-point; and answers that get
+lost."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ from onlyonce.testing.suite.log import Log
 Work = Callable[[], None]
 PATIENCE = 20.0
 LOOK_EVERY = 0.01
-SESSIONS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+SESSIONS = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "
+    "backend_type = 'client backend'"
+)
 
 
 class Processes:

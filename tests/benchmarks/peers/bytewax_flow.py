@@ -1,6 +1,7 @@
 """Bytewax: the first row by id, from JSON files to Parquet, with a recovery store. INPUT and OUTPUT name the folders.
 
-Run as `python -m bytewax.testing bytewax_flow.py:flow -p 2 -r STORE -s 2`, by the environment of the peers: two processes, since workers of one share Python's lock.
+Run as `python -m bytewax.testing bytewax_flow.py:flow -p 2 -r STORE -s 2`, by the environment of the peers: two
+processes, since workers of one share Python's lock.
 """
 
 import json

@@ -1,6 +1,9 @@
-"""Flink: the first row by id, from JSON files or a topic of Kafka to Parquet, in SQL; or each row as it is. Exactly-once checkpoints of two seconds.
+"""Flink: the first row by id, from JSON files or a topic of Kafka to Parquet, in SQL; or each row as it is.
 
-Run as `python flink_sql.py INPUT OUTPUT heap|rocksdb|append JAR…`, by the environment of the peers. INPUT is a folder, or `kafka://HOST:PORT/TOPIC`.
+Exactly-once checkpoints of two seconds.
+
+Run as `python flink_sql.py INPUT OUTPUT heap|rocksdb|append JAR…`, by the environment of the peers. INPUT is a folder,
+or `kafka://HOST:PORT/TOPIC`.
 """
 
 import sys
@@ -25,8 +28,13 @@ def main(source: str, target: Path, state: str, jars: list[Path]) -> None:
         "pipeline.jars": ";".join(f"file://{jar}" for jar in jars),
     }.items():
         env.get_config().set(name, value)
-    env.execute_sql(f"CREATE TABLE deliveries ({COLUMNS}, came AS PROCTIME()) WITH ({_read(source)}, 'format' = 'json')")
-    env.execute_sql(f"CREATE TABLE kept ({COLUMNS}) WITH ('connector' = 'filesystem', 'path' = 'file://{target}', 'format' = 'parquet')")
+    env.execute_sql(
+        f"CREATE TABLE deliveries ({COLUMNS}, came AS PROCTIME()) WITH ({_read(source)}, 'format' = 'json')"
+    )
+    env.execute_sql(
+        f"CREATE TABLE kept ({COLUMNS}) WITH ('connector' = 'filesystem', 'path' = 'file://{target}', 'format' = "
+        "'parquet')"
+    )
     first = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY came) AS place FROM deliveries) WHERE place = 1"
     env.execute_sql(f"INSERT INTO kept SELECT {NAMES} FROM {'deliveries' if state == 'append' else first}").wait()
 

@@ -218,7 +218,10 @@ def test_what_a_long_run_cant_do_is_refused_before_it_starts(world: World) -> No
 def test_when_the_heartbeat_ends_the_log_decides(
     world: World, turns: int, code: int | None, asked: bool, does: Any
 ) -> None:
-    """Stopped as asked: the task has succeeded. Died: it is started again. Never got to work: Airflow's retries bound it."""
+    """Stopped as asked: the task has succeeded.
+
+    Died: it is started again. Never got to work: Airflow's retries bound it.
+    """
     taken = world.take()
     world.log(lambda conn: long_runs.beat(conn, taken, turns))
     if asked:
@@ -309,7 +312,8 @@ def drivers_live(world: World, deaths: int, code: int | None = None) -> Path:
 def test_where_a_pod_ends_with_its_task_the_task_stays_with_its_driver(
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is the task's own child, whose output is in the task's log; when it dies it is started again, until it was asked to stop."""
+    """It is the task's own child, whose output is in the task's log; when it dies it is started again, until it was
+    asked to stop."""
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "KubernetesExecutor")
     counted = drivers_live(world, deaths=3)
     execute()
@@ -320,7 +324,10 @@ def test_where_a_pod_ends_with_its_task_the_task_stays_with_its_driver(
 
 
 def test_a_task_that_stays_looks_at_a_driver_that_is_not_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And has succeeded when that one was stopped; it starts none beside it. Who ends the task asks that one to stop."""
+    """And has succeeded when that one was stopped; it starts none beside it.
+
+    Who ends the task asks that one to stop.
+    """
     taken = world.take()
     task = operator()
     task.workers_outlive_tasks = False
@@ -363,21 +370,33 @@ def test_a_driver_in_a_cluster_that_failed_by_the_log_fails_the_task(
 def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It exists only while the driver is submitted; what spark-submit would have found is in it too. Executors get the store's keys,
-    not the database's URL. The driver also gets each variable that the declaration names."""
+    """It exists only while the driver is submitted; what spark-submit would have found is in it too.
+
+    Executors get the store's keys, not the database's URL. The driver also gets each variable that the declaration
+    names."""
     in_cluster(world, monkeypatch)
     declared = world.folder / "declared.py"
     declared.write_text(NAMES_VARIABLES)
-    named = {"MAIL_URL": "https://mail.example/h00k", "MAIL_KEY": "whsec_c2VjcmV0", "TEST_MYSQL": "mysql://u:sh0p@db/shop"}
+    named = {
+        "MAIL_URL": "https://mail.example/h00k",
+        "MAIL_KEY": "whsec_c2VjcmV0",
+        "TEST_MYSQL": "mysql://u:sh0p@db/shop",
+    }
     for name, value in {**named, "ONLYONCE_PIPELINES": str(declared), "UNNAMED": "x"}.items():
         monkeypatch.setenv(name, value)
-    store = {"conn_type": "aws", "login": "AKIAOURS", "password": "store-s3cret", "extra": {"region_name": "eu-central-1"}}
+    store = {
+        "conn_type": "aws",
+        "login": "AKIAOURS",
+        "password": "store-s3cret",
+        "extra": {"region_name": "eu-central-1"},
+    }
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_STORE", json.dumps(store))
     (world.folder / "spark-defaults.conf").write_text("spark.theirs  1\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(world.folder))
     (world.folder / "spark-submit").write_text(
         f"#!{sys.executable}\nimport json, os, sys\npath = sys.argv[sys.argv.index('--properties-file') + 1]\n"
-        f"json.dump([sys.argv, path, oct(os.stat(path).st_mode), open(path).read()], open({str(world.folder / 'told')!r}, 'w'))\n"
+        "json.dump([sys.argv, path, oct(os.stat(path).st_mode), open(path).read()], "
+        f"open({str(world.folder / 'told')!r}, 'w'))\n"
         "sys.exit(64)\n"
     )
     with pytest.raises(AirflowFailException):
@@ -390,7 +409,9 @@ def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone
         "postgres://", "postgresql+psycopg2://"
     )
     assert "spark.theirs 1" in text
-    of_executors = {line.split(" ")[0].rpartition(".")[2] for line in text.splitlines() if line.startswith("spark.executorEnv.")}
+    of_executors = {
+        line.split(" ")[0].rpartition(".")[2] for line in text.splitlines() if line.startswith("spark.executorEnv.")
+    }
     assert of_executors == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}
     assert [word for word in (secret, "store-s3cret", *named.values()) if word in " ".join(argv)] == []
     assert {f"spark.yarn.appMasterEnv.{name} {value}" for name, value in named.items()} <= {*text.splitlines()}
@@ -408,7 +429,10 @@ PIPELINES = [replace(OF_MYSQL[0], name="flights", outputs=(*OF_MYSQL[0].outputs,
 
 
 def test_a_driver_of_kubernetes_has_its_application_in_its_image(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the place that it has here, and nothing is uploaded. Where the worker has no connections, Secrets of the cluster are all that has a secret."""
+    """At the place that it has here, and nothing is uploaded.
+
+    Where the worker has no connections, Secrets of the cluster are all that has a secret.
+    """
     in_cluster(world, monkeypatch, "k8s://https://host:6443")
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB")
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)

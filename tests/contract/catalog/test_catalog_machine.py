@@ -1,8 +1,8 @@
 """Any sequence of batches, kills, replays, restarts, collections, merges, outages, clock steps and damaged filters.
 
 A model of plain Python says what must be in `events`: no record kept twice within the horizon, none lost, and `remnant`
-only what comes from before the horizon. Real PostgreSQL, receive's own functions, no JVM. A few examples in `make check`;
-hundreds when ONLYONCE_LONG is set.
+only what comes from before the horizon. Real PostgreSQL, receive's own functions, no JVM. A few examples in `make
+check`; hundreds when ONLYONCE_LONG is set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the Bloom filters spare and what they ask for in vain is counted by the units, so that the rate people see is a measured one."""
+"""What the Bloom filters spare and what they ask for in vain is counted by the units, so that the rate people see is a
+measured one."""
 
 from __future__ import annotations
 

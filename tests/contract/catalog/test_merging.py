@@ -90,7 +90,8 @@ def test_every_id_is_found_and_no_new_one_is(stream: Receive, cached: bool) -> N
 
 
 def test_a_replay_takes_none_of_its_own_ids_for_duplicates(stream: Receive) -> None:
-    """Its units are there, its rows are not in `events`, all around it was merged: it decides the same and delivers all."""
+    """Its units are there, its rows are not in `events`, all around it was merged: it decides the same and delivers
+    all."""
     fill(stream, 100, 9)
     records = uniform(30, 555)
     begun = stream.begin(100)
@@ -166,7 +167,8 @@ def test_the_room_of_the_parts_is_given_back(stream: Receive, monkeypatch: pytes
     collect.main([])
 
     [(held, needed)] = stream.log.rows(
-        "SELECT pg_total_relation_size('onlyonce_private.catalog_1_100'), sum(octet_length(ids) + octet_length(filter)) "
+        "SELECT pg_total_relation_size('onlyonce_private.catalog_1_100'), sum(octet_length(ids) + "
+        "octet_length(filter)) "
         "FROM onlyonce_private.catalog_chunks WHERE bucket = 100"
     )
     assert held < merging.WASTE * needed
@@ -185,7 +187,10 @@ def grow(stream: Receive, bucket: int, batches: int, each: int = 20) -> list[Rec
 
 
 def test_a_look_up_asks_filters_by_the_logarithm_of_the_batches(stream: Receive) -> None:
-    """65 batches of one bucket, none collected: eight at a time, and eights of these. Each id is found, and no new one."""
+    """65 batches of one bucket, none collected: eight at a time, and eights of these.
+
+    Each id is found, and no new one.
+    """
     stream.partitions = 1
     known = grow(stream, 100, 65)
 
@@ -245,7 +250,8 @@ def test_a_driver_that_was_superseded_merges_nothing(stream: Receive) -> None:
 def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_on(
     stream: Receive, point: str, tmp_path: Path
 ) -> None:
-    """A process of its own, killed; what it left is found whole, and the next batch's merge ends where no kill would."""
+    """A process of its own, killed; what it left is found whole, and the next batch's merge ends where no kill
+    would."""
     known = fill(stream, 100, 8, each=50)
     before = stored(stream)
     script = f"""if True:
@@ -268,7 +274,8 @@ def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_o
     assert not before - stored(stream)
 
 
-# --- beside others -----------------------------------------------------------------------------------------------------
+# --- beside others
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", ["filters", "ids", "slices"])
@@ -355,7 +362,10 @@ def test_a_collector_killed_at_any_point_leaves_every_id_and_the_next_goes_on(
     """A process of its own, killed; what it left is found whole, then the next collection ends where no kill would."""
     known = fill(stream, 100, 5, each=3_000) + fill(stream, 101, 5, each=3_000) + fill(stream, 102, 1)
     before = stored(stream)
-    script = "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; collect.main([])"
+    script = (
+        "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; "
+        "collect.main([])"
+    )
     assert killed_at(point, script, tmp_path) == -9
     begun = stream.begin(103)
     catalog_lookup.forget()

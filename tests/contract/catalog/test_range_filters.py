@@ -1,4 +1,5 @@
-"""Filters over several closed buckets: a look-up finds what a plain set has, whatever became of the chunks since; and asks few filters."""
+"""Filters over several closed buckets: a look-up finds what a plain set has, whatever became of the chunks since; and
+asks few filters."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ from tests.contract.receiver import Record, ids_of, uniform
 
 FIRST = 1600
 """Where blocks of 8 and of 64 begin."""
-FILTERS = "SELECT first_bucket, last_bucket, id_count FROM onlyonce_private.range_filters ORDER BY 1, 2, partitions, partition"
+FILTERS = (
+    "SELECT first_bucket, last_bucket, id_count FROM onlyonce_private.range_filters ORDER BY 1, 2, "
+    "partitions, partition"
+)
 
 
 @pytest.fixture
@@ -90,7 +94,9 @@ def test_new_ids_ask_few_filters_and_a_re_delivery_those_of_the_chunks_under_one
 def test_what_is_found_is_what_a_plain_set_has_after_any_history(
     stream: Receive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
-    """Batches in growing and in closed buckets, in changing layouts; collections; chunks taken back and made again of as many other ids; ids erased.
+    """Batches in growing and in closed buckets, in changing layouts; collections; chunks taken back and made again of
+    as many other ids; ids erased.
+
     By a worker that has all in its memory, and by some that share files."""
     if seed:
         monkeypatch.setattr(shared_files, "LEAST", 0)

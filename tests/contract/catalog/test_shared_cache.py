@@ -1,4 +1,5 @@
-"""Workers of a machine fetch each piece of the catalog from PostgreSQL once, and each finds what a worker alone would find."""
+"""Workers of a machine fetch each piece of the catalog from PostgreSQL once, and each finds what a worker alone would
+find."""
 
 from __future__ import annotations
 
@@ -56,7 +57,10 @@ def worker(
 def test_a_second_worker_asks_the_database_for_nothing_that_the_first_has_loaded(
     stream: Receive, tmp_path: Path
 ) -> None:
-    """No filter of a chunk or over several, and no ids. One of another executor asks for all of it again, and so does one for small pieces."""
+    """No filter of a chunk or over several, and no ids.
+
+    One of another executor asks for all of it again, and so does one for small pieces.
+    """
     known = buckets(stream, 10)
     collect.main([])
     wanted = [*known[::2], *uniform(50, 9999)]

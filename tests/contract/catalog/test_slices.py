@@ -1,4 +1,5 @@
-"""Few "maybes" of a large chunk are settled by slices of its ids: as exactly as by all of them, and with less to fetch."""
+"""Few "maybes" of a large chunk are settled by slices of its ids: as exactly as by all of them, and with less to
+fetch."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_a_catalog_larger_than_the_cache_is_not_fetched_for_a_few(
 def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of its ids bring it whole; then the cache has lost it, and three ids cost no more than what is around them."""
+    """Half of its ids bring it whole; then the cache has lost it, and three ids cost no more than what is around
+    them."""
     asked: list[int] = []
     slices = catalog.slices
 

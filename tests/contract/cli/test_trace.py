@@ -87,13 +87,13 @@ def test_a_late_record_that_a_backfill_has_read_is_folded_in(shop: Shop) -> None
     )
     for number, version in enumerate((0, 1)):
         shop.log.rows(
-            "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, state, run_id, asked_by, "
+            "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, state, run_id, " "asked_by, "
             "window_from, window_to, events_version, declaration_hash, committed_at) VALUES ('shop/per_shop@x/1', %s, "
             "'shop', 'per_shop', 1, 'committed', 'run', 'person', %s, %s, %s, 'd', now())",
             number, at(0), at(1), version,
         )  # fmt: skip
         shop.log.rows(
-            "INSERT INTO onlyonce_private.panes VALUES ('shop', 'per_shop', %s, %s, %s, true, 1, 'shop/per_shop@x/1', %s, 'd')",
+            "INSERT INTO onlyonce_private.panes VALUES ('shop', 'per_shop', %s, %s, %s, true, 1, " "'shop/per_shop@x/1', %s, 'd')",
             at(0), at(1), number + 1, number,
         )  # fmt: skip
         state = "waits for a backfill" if version == 0 else "folded in by a backfill"

@@ -1,4 +1,5 @@
-"""An arrival that a wrong clock has dated is corrected: what comes next arrives now, and no id is forgotten before its horizon."""
+"""An arrival that a wrong clock has dated is corrected: what comes next arrives now, and no id is forgotten before its
+horizon."""
 
 from __future__ import annotations
 
@@ -63,7 +64,10 @@ def ahead(stream: Stream) -> list[Finding]:
 
 
 def test_the_doctor_names_an_arrival_that_is_ahead_and_corrects_it(stream: Stream) -> None:
-    """With --yes alone, since ids stay longer then. Afterwards the last arrival is the time of the correction, whichever batch is asked."""
+    """With --yes alone, since ids stay longer then.
+
+    Afterwards the last arrival is the time of the correction, whichever batch is asked.
+    """
     stream.batch(now() - 1)
     assert ahead(stream) == []
     stream.batch(now() + YEAR)
@@ -85,7 +89,9 @@ def test_the_doctor_names_an_arrival_that_is_ahead_and_corrects_it(stream: Strea
 
 @pytest.mark.parametrize("horizon", [3, 9])
 @pytest.mark.parametrize("collected_ahead", [False, True])
-def test_after_a_correction_no_id_within_the_horizon_is_forgotten(stream: Stream, horizon: int, collected_ahead: bool) -> None:
+def test_after_a_correction_no_id_within_the_horizon_is_forgotten(
+    stream: Stream, horizon: int, collected_ahead: bool
+) -> None:
     """Also if a collection came between: what it has removed stays removed, and what comes next is no remnant."""
     start = now()
     for bucket in (start - 2, start - 1, start + YEAR):
@@ -112,7 +118,10 @@ def test_a_correction_waits_for_drivers_and_begun_batches(stream: Stream) -> Non
     with pytest.raises(Retryable, match="is at work"):
         correct(stream)
     forget_connections()
-    stream.log.rows("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%%/%%' AND datname = current_database()")
+    stream.log.rows(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE "
+        "'onlyonce/%%/%%' AND datname = current_database()"
+    )
     batch = stream.begin(now() + YEAR)
     with pytest.raises(Refused, match="has begun with the arrival that is ahead"):
         correct(stream)
@@ -122,7 +131,8 @@ def test_a_correction_waits_for_drivers_and_begun_batches(stream: Stream) -> Non
 
 
 def test_ids_that_were_removed_far_ahead_refuse_a_correction(stream: Stream) -> None:
-    """Some batches came long ahead, and the floor is behind them: an arrival of now would bring their removed ids back."""
+    """Some batches came long ahead, and the floor is behind them: an arrival of now would bring their removed ids
+    back."""
     for bucket in (now() - 1, now() + 100, now() + YEAR):
         stream.batch(bucket)
     collect(stream, 3)

@@ -99,14 +99,16 @@ def lives(log: Log) -> list[Any]:
     )
 
 
-# --- is there a unit? --------------------------------------------------------------------------------------------------
+# --- is there a unit?
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch(
     log: Log, driver: Driver, elsewhere: Database
 ) -> None:
-    """The platform's log has none of them: they are copied at the end of a batch, which did not come. It would have to be
-    finished, and nobody declares its pipeline here."""
+    """The platform's log has none of them: they are copied at the end of a batch, which did not come.
+
+    It would have to be finished, and nobody declares its pipeline here."""
     begin(log, driver)
     write(elsewhere, driver)
     before = lives(log)
@@ -227,7 +229,8 @@ def test_a_driver_that_was_overtaken_adds_no_database(log: Log, elsewhere: Datab
     assert log.rows("SELECT * FROM onlyonce_private.authorities") == []
 
 
-# --- fences ------------------------------------------------------------------------------------------------------------
+# --- fences
+# ------------------------------------------------------------------------------------------------------------
 
 
 def new_life(log: Log, driver: Driver) -> None:
@@ -263,7 +266,8 @@ def test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anythi
 def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
     log: Log, driver: Driver, elsewhere: Database
 ) -> None:
-    """Also where it is declared to write elsewhere by now: an attempt that counts as replaced writes nothing any more."""
+    """Also where it is declared to write elsewhere by now: an attempt that counts as replaced writes nothing any
+    more."""
     noon = int(NOON.timestamp()) * 1_000_000
     request = Request("shop", "per_shop", Span(noon, noon + 60_000_000), "person", "d1")
 
@@ -280,7 +284,8 @@ def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
         write(elsewhere, first)
 
 
-# --- who else asks -----------------------------------------------------------------------------------------------------
+# --- who else asks
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_log_from_an_older_backup_than_the_sinks_database_gets_no_new_life(
@@ -328,7 +333,8 @@ def test_the_doctor_counts_units_in_the_sinks_database_or_says_that_it_can_not(
 def test_a_drop_takes_what_the_log_remembers_and_a_straggler_adds_nothing(
     log: Log, driver: Driver, elsewhere: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also from a database that no declaration has: it waits for who is before its commit, and then takes that unit too."""
+    """Also from a database that no declaration has: it waits for who is before its commit, and then takes that unit
+    too."""
     begin(log, driver)
     (tmp_path / "none.py").write_text("PIPELINES = []\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))

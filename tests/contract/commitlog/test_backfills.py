@@ -52,7 +52,9 @@ def end(log: Log, driver: Driver, asked: Request, number: int, *windows: int) ->
     counts = {"windows": len(panes), "rows": len(panes), "in_time": 1, "late": 0}
     run(
         driver.session(log.database),
-        lambda conn: backfills.end(conn, driver, asked, number, asked.span, {"per_shop": pa.Table.from_pylist(panes, backfills.MADE)}, counts),
+        lambda conn: backfills.end(
+            conn, driver, asked, number, asked.span, {"per_shop": pa.Table.from_pylist(panes, backfills.MADE)}, counts
+        ),
     )
 
 
@@ -171,7 +173,8 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
     assert log.rows("SELECT window_from FROM onlyonce.backfills WHERE state = 'begun'") == [(DAY,)]
 
 
-# --- how far the stream has come -------------------------------------------------------------------------------------------
+# --- how far the stream has come
+# -------------------------------------------------------------------------------------------
 
 
 def receive(log: Log, driver: Driver, batch_id: int, tide: datetime, mode: str = "exactly_once") -> None:
@@ -265,8 +268,8 @@ def test_an_output_without_state_has_written_what_it_has_read(log: Log) -> None:
 
 @pytest.mark.parametrize("mode, after", [("exactly_once", 0), ("at_least_once", 1), ("by_position", 1)])
 def test_a_batch_tells_of_event_time_from_its_control_row_on(log: Log, mode: str, after: int) -> None:
-    """Which without a catalog is a commit of its own, the next: who has read `events` up to between the two has not met it,
-    so Spark has closed nothing by it."""
+    """Which without a catalog is a commit of its own, the next: who has read `events` up to between the two has not met
+    it, so Spark has closed nothing by it."""
     receive(log, log.start("shop", "receive"), 5, DAY, mode)
 
     told = [run(log.database, lambda conn, v=v: backfills.frontier_at(conn, "shop", v)).tide for v in (4, 5, 6)]  # type: ignore[misc]
@@ -280,8 +283,10 @@ def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:
 
 
 def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log: Log) -> None:
-    """They are known by their hour and by where in it they are: a backfill of its start or of its first half has not read
-    them. One that is asked for by the late rows themselves holds the first and the last."""
+    """They are known by their hour and by where in it they are: a backfill of its start or of its first half has not
+    read them.
+
+    One that is asked for by the late rows themselves holds the first and the last."""
     output = log.start("shop", "per_shop")
     hour, minute = DAY + 10 * HOUR, HOUR / 60
     late = {"window_start": hour, "window_end": hour + HOUR, "in_time": 0, "late": 2}

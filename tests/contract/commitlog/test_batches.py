@@ -64,7 +64,8 @@ def frontier(log: Log, instance: str = "shop") -> Frontier:
     return run(log.database, lambda conn: batches.frontier(conn, instance))
 
 
-# --- begin -------------------------------------------------------------------------------------------------------------
+# --- begin
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed(log: Log, driver: Driver) -> None:
@@ -143,7 +144,8 @@ def test_a_driver_that_was_overtaken_begins_and_ends_nothing(log: Log, driver: D
     assert (log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.closes")) == before
 
 
-# --- end ---------------------------------------------------------------------------------------------------------------
+# --- end
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
@@ -217,7 +219,8 @@ def test_receive_does_not_end_without_its_units_or_its_records(
     assert log.rows("SELECT state FROM onlyonce.batches") == [("begun",)]
 
 
-# --- the frontier ------------------------------------------------------------------------------------------------------
+# --- the frontier
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_tide_is_the_largest_of_all_committed_batches_of_receive(log: Log, driver: Driver) -> None:
@@ -299,7 +302,8 @@ def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> N
     assert log.rows("SELECT delta_version FROM onlyonce_private.closes") == [(11,)]
 
 
-# --- windows and what outputs read ---------------------------------------------------------------------------------------
+# --- windows and what outputs read
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_final_pane_is_never_written_over(log: Log, driver: Driver) -> None:
@@ -310,7 +314,10 @@ def test_a_final_pane_is_never_written_over(log: Log, driver: Driver) -> None:
     for number, (final, rows) in enumerate([(False, 1), (False, 2), (True, 3), (False, 4), (True, 5)]):
         batch = begin(log, output, plan_of(output, number))
         made = pa.Table.from_pylist([window | {"rows": rows}], batches.WRITTEN)
-        run(log.database, partial(batches.add_panes, batch=batch, instance="shop", output="per_shop", windows=made, final=final))
+        run(
+            log.database,
+            partial(batches.add_panes, batch=batch, instance="shop", output="per_shop", windows=made, final=final),
+        )
         seen += log.rows("SELECT rows, state, batch FROM onlyonce.windows")
 
     assert seen == [(1, "open", 0), (2, "open", 1), (3, "closed", 2), (3, "closed", 2), (3, "closed", 2)]
@@ -338,7 +345,10 @@ def test_conservation_is_false_where_the_log_does_not_add_up(log: Log, driver: D
     output = log.start("shop", "per_shop")
     made = begin(log, output, plan_of(output))
     counts = [{"window_start": NOON, "window_end": NOON + HOUR, "in_time": 1, "late": 1}]
-    run(log.database, lambda conn: batches.count_windows(conn, made, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED)))
+    run(
+        log.database,
+        lambda conn: batches.count_windows(conn, made, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED)),
+    )
     end(log, output, made, Outcome(in_time=1, late=1))
     conserved = "SELECT query, conserved FROM onlyonce.conservation"
     before = log.multiset(conserved)
@@ -358,7 +368,8 @@ def test_a_unit_cannot_have_another_identity_than_its_unique_id(log: Log, driver
     assert log.rows("SELECT partition FROM onlyonce.commits") == [(0,)]
 
 
-# --- what a reader of `events` beside receive asks ----------------------------------------------------------------------------
+# --- what a reader of `events` beside receive asks
+# ----------------------------------------------------------------------------
 
 
 def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driver: Driver) -> None:

@@ -1,4 +1,5 @@
-"""What the pages say of the views holds in a real database: their statements run, and each view and column is explained."""
+"""What the pages say of the views holds in a real database: their statements run, and each view and column is
+explained."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def test_the_newer_driver_writes_what_the_zombie_could_not(log: Log, driver: Dri
 
 
 def test_a_zombie_of_the_plain_select_commits_after_the_bump(log: Log, driver: Driver) -> None:
-    """The control: without the lock (and the session's end) a driver of the old epoch commits after the new one began."""
+    """The control: without the lock (and the session's end) a driver of the old epoch commits after the new one
+    began."""
     with Stage(log.url) as stage:
         zombie = stage.enter("mutant", unit_without_lock(log.database, driver))
         stage.step(zombie)
@@ -126,7 +127,8 @@ def test_a_zombie_of_the_plain_select_commits_after_the_bump(log: Log, driver: D
 
 
 def test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_session(log: Log, driver: Driver) -> None:
-    """The lock alone keeps the order too: a session under another name is not ended, so the bump comes after its commit."""
+    """The lock alone keeps the order too: a session under another name is not ended, so the bump comes after its
+    commit."""
 
     def nameless(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
@@ -262,7 +264,8 @@ def test_a_damaged_lineage_is_refused_with_the_way_out(log: Log, driver: Driver)
     assert "onlyonce lineage new shop/per_shop" in refusal.value.hint
 
 
-# --- a sink in another database ----------------------------------------------------------------------------------------
+# --- a sink in another database
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -312,7 +315,8 @@ def test_adopting_twice_is_adopting_once(log: Log, driver: Driver, elsewhere: Da
     assert ask_at(elsewhere.url, "SELECT epoch FROM onlyonce_private.epochs") == [(driver.epoch,)]
 
 
-# --- whose sessions are ended, and whose are not -----------------------------------------------------------------------
+# --- whose sessions are ended, and whose are not
+# -----------------------------------------------------------------------
 
 
 def in_the_middle(stage: Stage, database: Database, driver: Driver) -> Attempt:
@@ -397,7 +401,8 @@ def test_idle_sessions_of_an_older_driver_are_replaced_without_an_error(log: Log
 
 
 def test_a_process_that_lives_long_keeps_few_sessions(log: Log) -> None:
-    """Spark's workers live on and each run has a session name of its own: the idle sessions of one process are bounded."""
+    """Spark's workers live on and each run has a session name of its own: the idle sessions of one process are
+    bounded."""
     for epoch in range(3 * ENGINES):
         run(Database(log.url, f"onlyonce/1/{epoch}"), lambda conn: conn.execute(text("SELECT 1")))
 

@@ -1,4 +1,5 @@
-"""Where a new life begins is told by the windows that are open, and none of those that are final for years is looked at for it: on a real log."""
+"""Where a new life begins is told by the windows that are open, and none of those that are final for years is looked at
+for it: on a real log."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def years(filled: Log) -> Iterator[Log]:
     """The same at the beginning of each test: nothing is noted of its windows, and all but the last are final."""
     yield filled
     filled.rows("UPDATE onlyonce_private.sums SET final_upto = -1")
-    filled.rows("UPDATE onlyonce_private.panes SET final = window_start < (SELECT max(window_start) FROM onlyonce_private.panes)")
+    filled.rows(
+        "UPDATE onlyonce_private.panes SET final = window_start < (SELECT max(window_start) FROM "
+        "onlyonce_private.panes)"
+    )
 
 
 def opened(log: Log, number: int) -> None:
@@ -62,7 +66,9 @@ def opened(log: Log, number: int) -> None:
 
 def noted(log: Log) -> dict[str, int]:
     """By life of the output up to which batch all windows are noted as final."""
-    return dict(log.rows("SELECT lineage, final_upto FROM onlyonce_private.sums WHERE lineage LIKE 'shop/per_minute/%%'"))
+    return dict(
+        log.rows("SELECT lineage, final_upto FROM onlyonce_private.sums WHERE lineage LIKE 'shop/per_minute/%%'")
+    )
 
 
 def begins(log: Log) -> dict[str, Any]:
@@ -74,7 +80,8 @@ def begins(log: Log) -> dict[str, Any]:
 def test_a_new_life_begins_at_the_first_window_that_is_open(
     years: Log, monkeypatch: pytest.MonkeyPatch, opens: tuple[int, ...]
 ) -> None:
-    """As by a look at every window there is; before a collection has noted what is final, after it, and when it has closed."""
+    """As by a look at every window there is; before a collection has noted what is final, after it, and when it has
+    closed."""
     monkeypatch.setattr(retention, "NOTED_AT_ONCE", 500)
     for number in opens:
         opened(years, number)
@@ -116,15 +123,34 @@ def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log)
 
 @pytest.mark.parametrize(
     ("ends", "first", "told"),
-    [((OLD + 10, OLD + 12), OLD + 10, True), ((OLD - 1, OLD + 5), OLD - 1, False), ((BATCHES + 5, BATCHES + 9), None, None)],
+    [
+        ((OLD + 10, OLD + 12), OLD + 10, True),
+        ((OLD - 1, OLD + 5), OLD - 1, False),
+        ((BATCHES + 5, BATCHES + 9), None, None),
+    ],
 )
 def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all(
     years: Log, ends: tuple[int, int], first: int | None, told: bool | None
 ) -> None:
-    """Windows that end in (a, b]: a batch of an earlier life is told as such. Few rows are looked at, however long the log is."""
+    """Windows that end in (a, b]: a batch of an earlier life is told as such.
+
+    Few rows are looked at, however long the log is.
+    """
     after, upto = (int((START + number * MINUTE).timestamp() * 1_000_000) for number in ends)
-    found = run(years.database, lambda conn: batches.met_first(conn, "shop", STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)))
-    values = {"instance": "shop", "lineage": STREAM, "output": OUTPUT, "first": START + (ends[0] - 1) * MINUTE, "after": START + ends[0] * MINUTE, "upto": START + ends[1] * MINUTE}
+    found = run(
+        years.database,
+        lambda conn: batches.met_first(
+            conn, "shop", STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)
+        ),
+    )
+    values = {
+        "instance": "shop",
+        "lineage": STREAM,
+        "output": OUTPUT,
+        "first": START + (ends[0] - 1) * MINUTE,
+        "after": START + ends[0] * MINUTE,
+        "upto": START + ends[1] * MINUTE,
+    }
     scans = list(plans.visited(plans.carried_out(years.database, queries("batches")["met_first"], values)))
 
     assert (found is None) == (first is None)

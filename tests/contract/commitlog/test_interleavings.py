@@ -169,7 +169,8 @@ def test_a_twin_with_other_content_is_stopped_and_writes_nothing(log: Log, drive
             ledger.compared("interleavings", "other content", order, [(Counter((n + 1,) for n in range(ROWS)), there)])
 
     rows = log.multiset(
-        "SELECT u.unique_id, r.n FROM onlyonce_private.units u JOIN results r USING (attempt) WHERE r.unit = u.unique_id"
+        "SELECT u.unique_id, r.n FROM onlyonce_private.units u JOIN results r USING (attempt) WHERE r.unit = "
+        "u.unique_id"
     )
     assert set(rows.values()) == {1}
     assert len(rows) == ROWS * len(interleavings(3))

@@ -1,4 +1,5 @@
-"""The view `lag` tells the slow stage, from the log alone: what waits, for how long, and how fresh what is committed is."""
+"""The view `lag` tells the slow stage, from the log alone: what waits, for how long, and how fresh what is committed
+is."""
 
 from __future__ import annotations
 

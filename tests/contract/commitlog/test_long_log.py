@@ -1,4 +1,5 @@
-"""What each batch, each start and each collection asks costs the same beside a log of any length: real plans on a real log."""
+"""What each batch, each start and each collection asks costs the same beside a log of any length: real plans on a real
+log."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.support.long_log import OLD_STREAM, OUTPUT, RECEIVE, STREAM
 
 BATCHES = 20_000
 ROWS = 8_000
-"""What a query may visit: a day's batches several times (the dedup horizon is a day), and never what grows with the log."""
+"""What a query may visit: a day's batches several times (the dedup horizon is a day), and never what grows with the
+log."""
 END = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=BATCHES)
 LAST = BATCHES - 2 * BATCHES // 3 - 1
 FLOOR = int(END.timestamp()) // 600 - 144
@@ -70,7 +72,8 @@ def years(server: Any) -> Iterator[Log]:
     # As if batches of before had been cut.
     log.rows(
         "INSERT INTO onlyonce_private.window_sums (lineage, output, window_start, window_end, in_time) "
-        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20 FROM onlyonce_private.window_counts"
+        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20 FROM "
+        "onlyonce_private.window_counts"
     )
     log.rows("ANALYZE onlyonce_private.window_sums")
     yield log
@@ -101,7 +104,7 @@ WHOLE = {
     "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
     "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
-    "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be made again with it must be found",
+    "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be " "made again with it must be found",
     "release committed": "a person's release, which reads `events` beside it",
     "erasures outbox": ERASES, "erasures windows_at": ERASES,
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
@@ -137,11 +140,12 @@ FROM onlyonce.totals ORDER BY 1
 
 
 def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever(years: Log) -> None:
-    """Before they are folded, after it, and with a batch in the middle that somebody has changed: nothing behind it is folded."""
+    """Before they are folded, after it, and with a batch in the middle that somebody has changed: nothing behind it is
+    folded."""
     plain = years.rows(PLAIN)
     assert years.rows(BY_SUMS) == plain
     years.rows(
-        "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE lineage = %s AND batch_id = 1000 RETURNING 1", OLD_STREAM
+        "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE lineage = %s AND batch_id = 1000 " "RETURNING 1", OLD_STREAM
     )  # fmt: skip
 
     folded = sums.fold(years.database)
@@ -174,8 +178,10 @@ def test_the_frontier_is_the_largest_of_all_that_was_told(years: Log, ask: Calla
     """Over both lives, by a plain look at every row."""
     told = run(years.database, ask)
     [whole] = years.rows(
-        "SELECT (SELECT max(tide_after) FROM onlyonce_private.batches), (SELECT max(ended) FROM onlyonce_private.closes), "
-        "(SELECT max(silent_tide) FROM onlyonce_private.closes), (SELECT max(silent_clock) FROM onlyonce_private.closes)"
+        "SELECT (SELECT max(tide_after) FROM onlyonce_private.batches), (SELECT max(ended) FROM "
+        "onlyonce_private.closes), "
+        "(SELECT max(silent_tide) FROM onlyonce_private.closes), (SELECT max(silent_clock) FROM "
+        "onlyonce_private.closes)"
     )
 
     assert (told.tide, told.ended, told.silent_tide, told.silent_clock) == tuple(

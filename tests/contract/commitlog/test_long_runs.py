@@ -170,7 +170,8 @@ def test_status_and_lag_say_that_it_is_running(log: Log) -> None:
     assert told() == ["live", "stopped"]
 
 
-# --- the driver's side -------------------------------------------------------------------------------------------------
+# --- the driver's side
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -221,7 +222,9 @@ def test_a_driver_whose_place_was_taken_stops_before_its_next_batch(log: Log, ho
     with pytest.raises(Superseded, match="another driver has taken the place of attempt 1"):
         hold(lambda mine: mine.turns(turn, timedelta(seconds=PATIENCE)))
     assert reached.is_set()
-    [(attempt, _, *rest)] = states(log)  # whether the newer one is lost by now is the machine's word: no heart of it beats here
+    [(attempt, _, *rest)] = states(
+        log
+    )  # whether the newer one is lost by now is the machine's word: no heart of it beats here
     assert (attempt, *rest) == (2, "m:2:b", 0, None, None)
 
 
@@ -306,8 +309,13 @@ def test_a_second_start_takes_nothing(log: Log, hold: Hold) -> None:
     assert [row[:2] for row in states(log)] == [(1, "stopped")]
 
 
-def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(log: Log, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its heartbeat counts as young for minutes; the next driver is let in at once, and not before. So is the one that stands by."""
+def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(
+    log: Log, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heartbeat counts as young for minutes; the next driver is let in at once, and not before.
+
+    So is the one that stands by.
+    """
     monkeypatch.setenv("ONLYONCE_HEARTBEAT", "60")
     ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'"
     attempts: list[int] = []
@@ -315,7 +323,9 @@ def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(log: Log, hol
     def first(mine: long_run.LongRun) -> None:
         with pytest.raises(Superseded):
             hold(lambda mine: None)
-        standing = Thread(target=lambda: attempts.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop"))))
+        standing = Thread(
+            target=lambda: attempts.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop")))
+        )
         standing.start()
         standing.join(1.0)
         assert standing.is_alive()
@@ -330,11 +340,16 @@ def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(log: Log, hol
 
 def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Log, hold: Hold) -> None:
     found: list[bool] = []
-    standing = Thread(target=lambda: found.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop"))))
+    standing = Thread(
+        target=lambda: found.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop")))
+    )
 
     def work(mine: long_run.LongRun) -> None:
         standing.start()
-        places = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop' AND datname = current_database()"
+        places = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop' AND datname = "
+            "current_database()"
+        )
         until(lambda: log.rows(places) == [(2,)], "one that stands by")  # it has looked who is at work by then
         run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
         mine.turns(lambda: True, timedelta(milliseconds=10))

@@ -1,4 +1,5 @@
-"""A hundred thousand windows and a thousand units end in one batch: in few statements, and no bound on time ends it each time anew."""
+"""A hundred thousand windows and a thousand units end in one batch: in few statements, and no bound on time ends it
+each time anew."""
 
 from __future__ import annotations
 
@@ -40,16 +41,22 @@ def log(log: Log) -> Log:
 def windows() -> pa.Table:
     """Sessions that close at once."""
     starts = [NOON + timedelta(milliseconds=n) for n in range(SESSIONS)]
-    return pa.Table.from_pydict({"window_start": starts, "window_end": [start + GAP for start in starts], "rows": [1] * SESSIONS}, batches.WRITTEN)
+    return pa.Table.from_pydict(
+        {"window_start": starts, "window_end": [start + GAP for start in starts], "rows": [1] * SESSIONS},
+        batches.WRITTEN,
+    )
 
 
 def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Log) -> None:
-    """Counts, panes written whole, panes written as they come, and a backfill of them; none has a statement of its own."""
+    """Counts, panes written whole, panes written as they come, and a backfill of them; none has a statement of its
+    own."""
     driver = log.start(query="bursts")
     batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
     made = windows()
     [starts, ends, ones], none = made.columns, pa.nulls(SESSIONS)
-    pairs = pa.table([starts, ends, ones, pc.subtract(ones, 1), none, none, none], batches.COUNTED.names).cast(batches.COUNTED)
+    pairs = pa.table([starts, ends, ones, pc.subtract(ones, 1), none, none, none], batches.COUNTED.names).cast(
+        batches.COUNTED
+    )
     statements: list[str] = []
 
     def end(conn: Connection) -> None:

@@ -1,4 +1,5 @@
-"""A window is final when it has closed, not when a row of it was written: the log's side of it, on the real PostgreSQL."""
+"""A window is final when it has closed, not when a row of it was written: the log's side of it, on the real
+PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ OUTPUT = Output(name="per_shop", transform="a:b", window=Fixed(HOUR), lateness=H
 
 
 def write(log: Log, driver: Driver, number: int, tide: datetime, windows: dict[int, int]) -> None:
-    """A receive batch with this tide, and the output's batch that writes rows of these hours as they come; ended twice, as
-    after an answer that was lost."""
+    """A receive batch with this tide, and the output's batch that writes rows of these hours as they come; ended twice,
+    as after an answer that was lost."""
     receive(log, log.start("shop", "receive"), number, tide)
     rows = [
-        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "rows": count} for hour, count in windows.items()
+        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "rows": count}
+        for hour, count in windows.items()
     ]
     written = pa.Table.from_pylist(rows, batches.WRITTEN)
     offset = {"reservoirVersion": number + 1, "index": -1}

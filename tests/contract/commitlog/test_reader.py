@@ -70,7 +70,9 @@ def test_the_views_are_those_that_are_promised(log: Log) -> None:
     there = log.rows("SELECT relname, relkind::text FROM pg_class WHERE relnamespace = 'onlyonce'::regnamespace")
 
     assert Counter(there) == Counter((view, "v") for view in VIEWS)
-    functions = log.rows("SELECT proname, prosecdef, proconfig FROM pg_proc WHERE pronamespace = 'onlyonce'::regnamespace ORDER BY 1")
+    functions = log.rows(
+        "SELECT proname, prosecdef, proconfig FROM pg_proc WHERE pronamespace = 'onlyonce'::regnamespace ORDER BY 1"
+    )
     assert functions == [(name, True, ["search_path=pg_catalog, pg_temp"]) for name in ("ask_stop", "longest_window")]
 
 

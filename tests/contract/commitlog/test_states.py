@@ -1,4 +1,5 @@
-"""What Spark tells of the state of an output: the last batch counts, and of a join the rows are added up as long as no batch is missing."""
+"""What Spark tells of the state of an output: the last batch counts, and of a join the rows are added up as long as no
+batch is missing."""
 
 from __future__ import annotations
 
@@ -11,10 +12,15 @@ from onlyonce.commitlog.outputs.states import State
 from onlyonce.database.connect import run
 from tests.contract.conftest import Log
 
-SEEN = "SELECT kind, batch, rows, rows_in, rows_out, timers_set, timers_ended, disk_bytes, memory_bytes FROM onlyonce.state ORDER BY kind"
+SEEN = (
+    "SELECT kind, batch, rows, rows_in, rows_out, timers_set, timers_ended, disk_bytes, memory_bytes FROM "
+    "onlyonce.state ORDER BY kind"
+)
 
 
-def told(log: Log, batch: int, rows_in: int, rows_out: int, kind: str = "symmetricHashJoin", timers: int | None = None) -> list[tuple[Any, ...]]:
+def told(
+    log: Log, batch: int, rows_in: int, rows_out: int, kind: str = "symmetricHashJoin", timers: int | None = None
+) -> list[tuple[Any, ...]]:
     """What the view has after a batch has told so."""
     state = State(0, kind, rows_in, rows_out, timers, timers, 2048, 4096)
     run(log.database, lambda conn: states.note(conn, "shop/both/1", batch, [state]))

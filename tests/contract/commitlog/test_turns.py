@@ -1,4 +1,5 @@
-"""Batches of several sources in the log: how far each had come is fixed when a batch begins, and the pipeline is as far as the least that is not idle."""
+"""Batches of several sources in the log: how far each had come is fixed when a batch begins, and the pipeline is as far
+as the least that is not idle."""
 
 from __future__ import annotations
 
@@ -29,11 +30,19 @@ def driver(log: Log) -> Driver:
 
 def begin(log: Log, driver: Driver, number: int, source: str, sources: tuple[str, ...] = SOURCES) -> Batch:
     """The batch of a source, in a transaction of its own."""
-    plan = plan_of(driver, number, partitions=1, source_to={"source": source, "lines": 1, "batch_no": number}, system_time=NOON + number * MINUTE)
+    plan = plan_of(
+        driver,
+        number,
+        partitions=1,
+        source_to={"source": source, "lines": 1, "batch_no": number},
+        system_time=NOON + number * MINUTE,
+    )
     return run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, None, sources=sources))
 
 
-def whole(log: Log, driver: Driver, number: int, source: str, largest: datetime | None, sources: tuple[str, ...] = SOURCES) -> Batch:
+def whole(
+    log: Log, driver: Driver, number: int, source: str, largest: datetime | None, sources: tuple[str, ...] = SOURCES
+) -> Batch:
     """A batch that keeps one record with that event time."""
     batch = begin(log, driver, number, source, sources)
     counts = Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=largest)
@@ -61,7 +70,8 @@ def micros(time: datetime) -> int:
 
 
 def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw(log: Log, driver: Driver) -> None:
-    """Whatever has become of the sources since: a close that was between the attempts, and other sources that are declared."""
+    """Whatever has become of the sources since: a close that was between the attempts, and other sources that are
+    declared."""
     whole(log, driver, 0, "web", NOON + 9 * MINUTE)
     assert tide(log) is None
     whole(log, driver, 1, "till", NOON)
@@ -82,7 +92,10 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
     assert again.replayed
     assert first.turn is not None
     assert again.turn == first.turn
-    assert {name: one.tide for name, one in first.turn.before.of.items()} == {"web": micros(NOON + 9 * MINUTE), "till": micros(NOON)}
+    assert {name: one.tide for name, one in first.turn.before.of.items()} == {
+        "web": micros(NOON + 9 * MINUTE),
+        "till": micros(NOON),
+    }
     assert again.frontier == first.frontier
     whole(log, newer, 3, "till", NOON + MINUTE)
     assert tide(log) == micros(NOON + 9 * MINUTE)  # it wakes, and moves nothing back
@@ -95,7 +108,10 @@ def test_lag_and_sources_tell_each_source_and_whom_the_watermark_waits_for(log: 
     begin(log, driver, 2, "till", (*SOURCES, "kiosk"))
 
     rows = run(log.database, lambda conn: views.rows(conn, "lag"))
-    shown = [(row["stage"], row["max_event_time"], row["idle"], row["holds_watermark"], row["batches_waiting"]) for row in rows]
+    shown = [
+        (row["stage"], row["max_event_time"], row["idle"], row["holds_watermark"], row["batches_waiting"])
+        for row in rows
+    ]
     assert shown == [
         ("receive", NOON, None, None, 1), ("receive/till", NOON, False, True, 1), ("receive/web", NOON + 9 * MINUTE, False, False, 0),
     ]  # fmt: skip

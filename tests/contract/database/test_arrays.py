@@ -28,7 +28,13 @@ from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy
 
 PAGE = 3
 GAP = timedelta(seconds=10)
-TIMES = [NOON, None, datetime(1, 1, 1, tzinfo=UTC), NOON + timedelta(microseconds=1), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)]
+TIMES = [
+    NOON,
+    None,
+    datetime(1, 1, 1, tzinfo=UTC),
+    NOON + timedelta(microseconds=1),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+]
 NUMBERS = [0, None, -1, 2**63 - 1, -(2**63)]
 LOOKUPS = [None, {"shops": {"version": 7, "table": 'a "b" \\ {c}, d'}}, {}, {"é\n": None}]
 WINDOWS = "SELECT window_start, window_end, rows, final, batch_id FROM onlyonce_private.panes WHERE output = '{}'"
@@ -71,18 +77,23 @@ def known(windows: pa.Table, rows: int, *, final: bool, batch: int) -> Counter[A
     ids=["texts", "numbers", "times", "truth values"],
 )  # fmt: skip
 def test_values_arrive_as_they_are(log: Log, values: list[Any], kind: pa.DataType, of: str) -> None:
-    """Null, '' and 'NULL' stay apart, and what an array or a text is written with means only itself; in any cut of the column."""
+    """Null, '' and 'NULL' stay apart, and what an array or a text is written with means only itself; in any cut of the
+    column."""
     statement = text(f"SELECT found FROM unnest(CAST(:given AS {of}[])) AS found")
     for first in range(len(values)):
         column = pa.chunked_array([pa.array(values, kind), pa.array(values, kind)]).slice(first)
-        found = run(log.database, lambda conn, column=column: conn.execute(statement, {"given": arrays.array(column)}).scalars().all())  # type: ignore[misc]
+        found = run(
+            log.database,
+            lambda conn, column=column: conn.execute(statement, {"given": arrays.array(column)}).scalars().all(),
+        )  # type: ignore[misc]
         assert found == (values + values)[first:]
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("number", [0, 1, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 3 * PAGE + 1])
 def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driver: Driver, number: int) -> None:
-    """Texts with every sign, from one row more than a statement takes to none; noted twice, as after an answer that was lost."""
+    """Texts with every sign, from one row more than a statement takes to none; noted twice, as after an answer that was
+    lost."""
     reasons = [reason or "" for reason in TEXTS[:number]]
     rows = [
         {"event_time": NOON + timedelta(microseconds=n), "oo_high": n, "oo_low": -n, "received_as": reason, "received_in": n, "reason": reason, "rows": n}
@@ -92,7 +103,10 @@ def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driv
     for _ in range(2):
         run(log.database, lambda conn: rejections.note(conn, "shop", "per_shop", whose, told))
 
-    found = "SELECT window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id FROM onlyonce_private.rejected"
+    found = (
+        "SELECT window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, "
+        "lineage, batch_id FROM onlyonce_private.rejected"
+    )
     assert log.multiset(found) == Counter((None, None, *row.values(), driver.lineage, 0) for row in rows)
 
 
@@ -102,7 +116,9 @@ def test_a_batch_whose_answer_was_lost_has_its_windows_once(log: Log, driver: Dr
     """All kinds of what is told of windows, in several statements each: rows that are added up are not added again."""
     database, made = Database(proxy.url), sessions(2 * PAGE + 1)
     held = pa.table([*made.columns[:2], [5, None] * PAGE + [7], [NOON, None] * PAGE + [NOON]], panes.HELD)
-    counts = pa.table([*made.columns[:2], [2] * 7, [1] * 7, [None, 3] * PAGE + [0], [None] * 7, [NOON] * 7], batches.COUNTED)
+    counts = pa.table(
+        [*made.columns[:2], [2] * 7, [1] * 7, [None, 3] * PAGE + [0], [None] * 7, [NOON] * 7], batches.COUNTED
+    )
     batch = run(database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
 
     def end(conn: Connection) -> None:
@@ -120,20 +136,32 @@ def test_a_batch_whose_answer_was_lost_has_its_windows_once(log: Log, driver: Dr
     assert log.multiset(WINDOWS.format("raw")) == known(made, 1, final=False, batch=0)
     left = "SELECT window_start, window_end, held, held_since FROM onlyonce_private.panes WHERE output = 'fired'"
     assert log.multiset(left) == Counter(tuple(row.values()) for row in held.to_pylist())
-    met = "SELECT window_start, window_end, in_time, late, rejected, late_from, late_to FROM onlyonce_private.window_counts"
-    assert log.multiset(met) == Counter(tuple((row | {"rejected": row["rejected"] or 0}).values()) for row in counts.to_pylist())
+    met = (
+        "SELECT window_start, window_end, in_time, late, rejected, late_from, late_to FROM "
+        "onlyonce_private.window_counts"
+    )
+    assert log.multiset(met) == Counter(
+        tuple((row | {"rejected": row["rejected"] or 0}).values()) for row in counts.to_pylist()
+    )
 
 
 @pytest.mark.usefixtures("small")
-def test_two_batches_that_are_ended_again_add_their_rows_once_to_the_sessions_they_share(log: Log, driver: Driver) -> None:
+def test_two_batches_that_are_ended_again_add_their_rows_once_to_the_sessions_they_share(
+    log: Log, driver: Driver
+) -> None:
     """As they come one after the other: the first ends twice, then the second."""
     shared, own = sessions(PAGE + 1), sessions(PAGE, first=PAGE + 1, rows=7)
     for number, windows in enumerate((shared, pa.concat_tables([shared, own]))):
-        batch = run(log.database, partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, number), known=Frontier()))
+        batch = run(
+            log.database,
+            partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, number), known=Frontier()),
+        )
         for _ in range(2):
             run(log.database, partial(panes.add_rows, batch=batch, instance="shop", output="raw", windows=windows))
 
-    assert log.multiset(WINDOWS.format("raw")) == known(shared, 2, final=False, batch=1) + known(own, 7, final=False, batch=1)
+    assert log.multiset(WINDOWS.format("raw")) == known(shared, 2, final=False, batch=1) + known(
+        own, 7, final=False, batch=1
+    )
 
 
 @pytest.mark.usefixtures("small")
@@ -147,7 +175,12 @@ def test_a_backfill_keeps_what_each_window_saw_of_the_lookups(log: Log, driver: 
     number = run(log.database, lambda conn: backfills.begin(conn, again, request, 1))
     seen = pa.array([None if one is None else json.dumps(one) for one in LOOKUPS], pa.string())
     counts = {"in_time": 1, "late": 0, "windows": len(LOOKUPS), "rows": len(LOOKUPS)}
-    run(log.database, lambda conn: backfills.end(conn, again, request, number, request.span, {"per_shop": made.append_column("lookups", seen)}, counts))
+    run(
+        log.database,
+        lambda conn: backfills.end(
+            conn, again, request, number, request.span, {"per_shop": made.append_column("lookups", seen)}, counts
+        ),
+    )
 
     found = log.rows("SELECT generation, lookups FROM onlyonce_private.panes ORDER BY generation, window_start")
     assert found == [*[(0, None)] * len(LOOKUPS), *((1, one) for one in LOOKUPS)]

@@ -50,7 +50,8 @@ def add_row(connection: Connection) -> None:
 
 @BOTH
 def test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed(log: Log, proxy: Proxy, how: str) -> None:
-    """Both look the same to the client: CommitStateUnknown; in the database one is whole, the other not there at all."""
+    """Both look the same to the client: CommitStateUnknown; in the database one is whole, the other not there at
+    all."""
     log.rows("CREATE TABLE results (n int)")
     proxy.cut_next(how)
     with (

@@ -26,7 +26,10 @@ OBJECTS = """
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace::regnamespace::text LIKE 'onlyonce%' AND a.attnum > 0
 """
-JOURNAL = "SELECT part, format, made_at::text FROM onlyonce_private.formats UNION ALL SELECT 'views', checksum, NULL FROM onlyonce_private.views_made"
+JOURNAL = (
+    "SELECT part, format, made_at::text FROM onlyonce_private.formats UNION ALL SELECT 'views', checksum, "
+    "NULL FROM onlyonce_private.views_made"
+)
 
 
 FORMATS = "SELECT part, format FROM onlyonce_private.formats"
@@ -142,7 +145,10 @@ def test_changed_views_are_made_anew_and_readers_may_go_on(log: Log, files: Path
     assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
 
 
-OURS = "SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = 'onlyonce'::regnamespace AND relkind = 'v' ORDER BY 1"
+OURS = (
+    "SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = 'onlyonce'::regnamespace AND relkind "
+    "= 'v' ORDER BY 1"
+)
 KEPT = """
     SELECT c.oid::regclass::text, pg_get_viewdef(c.oid), c.relacl::text FROM pg_class c
     WHERE relnamespace IN ('onlyonce'::regnamespace, 'team'::regnamespace) AND relkind = 'v'
@@ -157,7 +163,10 @@ def depended_on(log: Log) -> list[str]:
     ours = [name for (name,) in log.rows(OURS)]
     log.rows("CREATE SCHEMA team")
     for name in ours:
-        log.rows(f"CREATE VIEW team.{name.removeprefix('onlyonce.')} AS SELECT * FROM {name}; GRANT SELECT ON {name} TO pg_monitor")
+        log.rows(
+            f"CREATE VIEW team.{name.removeprefix('onlyonce.')} AS SELECT * FROM {name}; GRANT SELECT ON {name} TO "
+            "pg_monitor"
+        )
     return ours
 
 
@@ -174,11 +183,17 @@ def test_replaced_views_keep_a_teams_views_and_grants(log: Log, files: Path, dep
     assert len(depended_on) > 25
 
 
-def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(log: Log, files: Path, depended_on: list[str]) -> None:
+def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(
+    log: Log, files: Path, depended_on: list[str]
+) -> None:
     """Nothing changes. Without them it is made anew, with our own views on it."""
     before = Counter(log.rows(KEPT))
     path = files / "views" / "7_operation.sql"
-    path.write_text(path.read_text().replace(*RENAMED).replace("COMMENT ON COLUMN onlyonce.formats.part", "COMMENT ON COLUMN onlyonce.formats.of_part"))
+    path.write_text(
+        path.read_text()
+        .replace(*RENAMED)
+        .replace("COMMENT ON COLUMN onlyonce.formats.part", "COMMENT ON COLUMN onlyonce.formats.of_part")
+    )
     with pytest.raises(Refused, match=r"the view onlyonce\.formats of this version has other columns") as refusal:
         migrate(log.url)
 

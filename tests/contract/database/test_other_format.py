@@ -1,4 +1,7 @@
-"""Every command, job and DAG task refuses a home or a database of another format in one sentence. `down` and `stop` end such a platform."""
+"""Every command, job and DAG task refuses a home or a database of another format in one sentence.
+
+`down` and `stop` end such a platform.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def homes(at: Path) -> dict[str, str]:
     for name in ("other", "bare"):
         (at / name / "data").mkdir(parents=True)
     (at / "other" / "format").write_text("1\n")
-    return {"other": f"the home {at / 'other'} has the format 1,", "bare": f"the home {at / 'bare'} has the format none (it has data,"}
+    return {
+        "other": f"the home {at / 'other'} has the format 1,",
+        "bare": f"the home {at / 'bare'} has the format none (it has data,",
+    }
 
 
 @pytest.fixture
@@ -71,7 +77,9 @@ def test_commands_and_jobs_are_found() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_command_refuses_a_home_of_another_format(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_refuses_a_home_of_another_format(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Or one with data and without the file; with whatever arguments."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://nobody@127.0.0.1:1/none")
     for name, sentence in homes(tmp_path).items():
@@ -86,12 +94,16 @@ def test_command_refuses_a_database_of_another_format(other: Log, command: tuple
     """By the view, since the reader has no access to private tables."""
     code, text = told(command)
 
-    assert (f"the database has the format another, and this version needs {formats.needed()}" in text) is (command[0] not in EXEMPT)
+    assert (f"the database has the format another, and this version needs {formats.needed()}" in text) is (
+        command[0] not in EXEMPT
+    )
     assert code == Refused.exit_code or command[0] in EXEMPT
 
 
 @pytest.mark.parametrize("command", [(), ("--version",), ("run", "--help")], ids=" ".join)
-def test_help_and_version_need_no_format(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_help_and_version_need_no_format(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """They read nothing."""
     homes(tmp_path)
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "other"))
@@ -100,7 +112,9 @@ def test_help_and_version_need_no_format(command: tuple[str, ...], monkeypatch: 
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_job_refuses_a_home_of_another_format(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+def test_job_refuses_a_home_of_another_format(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
     """As a process of its own, by `python -m` or spark-submit."""
     monkeypatch.setattr(sys, "argv", ["job"])
     for home, sentence in homes(tmp_path).items():
@@ -111,7 +125,9 @@ def test_job_refuses_a_home_of_another_format(name: str, monkeypatch: pytest.Mon
         assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", [lambda log: log.url, lambda log: log.server.url("reader", log.name)], ids=["writer", "reader"])
+@pytest.mark.parametrize(
+    "url", [lambda log: log.url, lambda log: log.server.url("reader", log.name)], ids=["writer", "reader"]
+)
 def test_no_session_opens_in_a_database_of_another_format(other: Log, url: Callable[[Log], str]) -> None:
     """Whoever asks: a job, a DAG task, the page, a notebook. The way to end the old platform does."""
     with pytest.raises(Refused, match="has the format another"), transaction(Database(url(other))):

@@ -170,7 +170,8 @@ def test_a_lock_that_is_not_given_up_ends_in_retryable(
     assert log.rows("SELECT attempt FROM onlyonce_private.units") == [("first",)]
 
 
-# --- the server itself ---------------------------------------------------------------------------------------------------
+# --- the server itself
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -265,7 +266,10 @@ def test_a_server_killed_in_mid_transaction_comes_back_and_the_work_goes_on(
 def test_a_server_killed_in_the_middle_of_copy_leaves_nothing_and_one_clear_error(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task is Retryable. While the server is away its next attempt is too, when its patience ends; then it passes."""
+    """The task is Retryable.
+
+    While the server is away its next attempt is too, when its patience ends; then it passes.
+    """
     log = Log(own_server, own_server.new_database())
     migrate(log.url)
     driver = log.start("shop", "per_shop")

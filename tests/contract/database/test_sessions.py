@@ -26,7 +26,10 @@ def test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours(log: Log, 
 
 @WHOSE
 def test_a_commit_of_ours_waits_until_it_is_on_the_disk(log: Log, whose: str) -> None:
-    """A database or role may do without for other work. What the log has answered must be there after a crash of the server."""
+    """A database or role may do without for other work.
+
+    What the log has answered must be there after a crash of the server.
+    """
     ask(log.url, f"ALTER {whose.format(name=log.name)} SET synchronous_commit = off")
     assert ask(log.url, "SHOW synchronous_commit") == [("off",)]
 

@@ -1,4 +1,5 @@
-"""The sessions of Spark's tasks: bounded in an executor, named, fenced like their driver's, and the same behind a pooler."""
+"""The sessions of Spark's tasks: bounded in an executor, named, fenced like their driver's, and the same behind a
+pooler."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sb
 TASKS = 4
 AT_ONCE = 2
 WORK = "SELECT pg_sleep(0.2)"
-OF_TASKS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%/%/%' AND datname = current_database()"
+OF_TASKS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%/%/%' AND datname = "
+    "current_database()"
+)
 
 
 @pytest.fixture
@@ -48,7 +52,9 @@ def _work(database: Database, folder: Path, seen: SimpleQueue[int]) -> None:
                 seen.put(connection.execute(text(OF_TASKS)).scalar_one())
 
 
-def test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may(log: Log, driver: Driver, tmp_path: Path) -> None:
+def test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may(
+    log: Log, driver: Driver, tmp_path: Path
+) -> None:
     """Each looks how many there are while it has one. All of them get their turn, and none leaves a session behind."""
     database = replace(driver.session(log.database), at_once=AT_ONCE)
     processes = multiprocessing.get_context("fork")
@@ -78,10 +84,15 @@ def test_a_slot_is_free_again_when_its_task_was_killed(log: Log, driver: Driver,
     _work(database, tmp_path, processes.SimpleQueue())
 
 
-def test_a_session_of_a_task_says_lineage_epoch_unit_and_attempt_and_has_the_options_of_ours(log: Log, driver: Driver, tmp_path: Path) -> None:
+def test_a_session_of_a_task_says_lineage_epoch_unit_and_attempt_and_has_the_options_of_ours(
+    log: Log, driver: Driver, tmp_path: Path
+) -> None:
     """The server's own time zone is another one."""
-    log.rows(f'ALTER DATABASE "{log.name}" SET timezone = \'Asia/Tokyo\'')
-    asked = "SELECT application_name, current_setting('timezone'), current_setting('lock_timeout') FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    log.rows(f"ALTER DATABASE \"{log.name}\" SET timezone = 'Asia/Tokyo'")
+    asked = (
+        "SELECT application_name, current_setting('timezone'), current_setting('lock_timeout') FROM "
+        "pg_stat_activity WHERE pid = pg_backend_pid()"
+    )
     with task_sessions.held(driver.session(log.database), UNIT, tmp_path) as here, transaction(here) as connection:
         told = tuple(connection.execute(text(asked)).one())
 
@@ -111,8 +122,13 @@ def test_a_driver_is_at_work_while_a_task_of_it_has_a_transaction_and_not_for_wh
     log: Log, driver: Driver, tmp_path: Path, epoch: str
 ) -> None:
     """Asked for its epoch, and for any. The driver has no session of its own here."""
-    session = psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{driver.epoch}/{UNIT}")
-    at_work = f"SELECT onlyonce_private.at_work(lineage_no, {epoch}) FROM onlyonce_private.lineages JOIN onlyonce_private.epochs USING (lineage)"
+    session = psycopg2.connect(
+        log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{driver.epoch}/{UNIT}"
+    )
+    at_work = (
+        f"SELECT onlyonce_private.at_work(lineage_no, {epoch}) FROM onlyonce_private.lineages JOIN "
+        "onlyonce_private.epochs USING (lineage)"
+    )
     with session.cursor() as cursor:
         cursor.execute("SELECT 1")
         during = log.rows(at_work)
@@ -123,7 +139,9 @@ def test_a_driver_is_at_work_while_a_task_of_it_has_a_transaction_and_not_for_wh
     assert (during, kept_open) == ([(True,)], [(False,)])
 
 
-def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A setting may stand in the file, too."""
     (tmp_path / "onlyonce.toml").write_text('database_url_pooler = "postgresql://pooler/onlyonce"\n')
     monkeypatch.setenv("ONLYONCE_CONFIG", str(tmp_path / "onlyonce.toml"))
@@ -143,8 +161,10 @@ def pooler(log: Log, tmp_path: Path) -> Iterator[str]:
     at, port = make_url(log.url), free_port()
     (tmp_path / "users").write_text(f'"{at.username}" "{at.password}"\n')
     (tmp_path / "ini").write_text(
-        f"[databases]\n{at.database} = host={at.host} port={at.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-        f"unix_socket_dir =\npool_mode = transaction\ndefault_pool_size = 1\nauth_type = scram-sha-256\nauth_file = {tmp_path}/users\n"
+        f"[databases]\n{at.database} = host={at.host} port={at.port}\n[pgbouncer]\nlisten_addr = "
+        f"127.0.0.1\nlisten_port = {port}\n"
+        "unix_socket_dir =\npool_mode = transaction\ndefault_pool_size = 1\nauth_type = scram-sha-256\nauth_file "
+        f"= {tmp_path}/users\n"
     )
     as_user = ["--user=nobody"] if getpass.getuser() == "root" else []
     tmp_path.chmod(0o755)
@@ -179,4 +199,7 @@ def test_units_written_through_a_pooler_are_there_once_and_its_one_session_serve
             Task(log, driver, database, partition=partition).run(rows[partition])
 
     assert Task(log, driver, database).table() == Task.wanted(*rows)
-    assert log.rows("SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND datname = current_database() AND application_name <> 'onlyonce' AND pid <> pg_backend_pid()") == [(1,)]
+    assert log.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND datname = current_database() AND "
+        "application_name <> 'onlyonce' AND pid <> pg_backend_pid()"
+    ) == [(1,)]

@@ -1,6 +1,7 @@
 """A backup of one moment comes back without a finding; of two moments the doctor says which is the older.
 
-The commands are those of the page `docs/how-to/backup-restore-upgrade.md`: pg_dump, pg_restore and tar, on the real PostgreSQL.
+The commands are those of the page `docs/how-to/backup-restore-upgrade.md`: pg_dump, pg_restore and tar, on the real
+PostgreSQL.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from tests.support.broker import Broker
 
 
 def test_a_topic_gets_what_the_files_would_hold(broker: Broker) -> None:
-    """The same lines as often, each record's deliveries in one partition, on several partitions; again the same on demand."""
+    """The same lines as often, each record's deliveries in one partition, on several partitions; again the same on
+    demand."""
     topic = broker.topic("flights", partitions=3)
     source = Kafka(topic=topic, servers=broker.servers)
     asked: dict[str, Any] = {"duplicates": 0.2, "seed": 3, "files": None, "records": 500}

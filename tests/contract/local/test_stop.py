@@ -1,4 +1,7 @@
-"""Stop holds the schedules and waits for the run in work; it kills nothing. A real PostgreSQL, a stand-in of Airflow's API."""
+"""Stop holds the schedules and waits for the run in work; it kills nothing.
+
+A real PostgreSQL, a stand-in of Airflow's API.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_what_a_driver_has_found_stays_for_two_days(log: Log, place: Path) -> No
 
 
 def test_a_version_that_is_going_is_not_used_anew(log: Log, place: Path) -> None:
-    """A driver takes a copy between the two collections: it stores another version, or has marked the one that it uses."""
+    """A driver takes a copy between the two collections: it stores another version, or has marked the one that it
+    uses."""
     first = two(place)
     collecting.collect(log.database)
     again = copies.keep(place, "a1", b"first")
@@ -98,7 +99,8 @@ def test_a_version_that_is_found_in_the_moment_when_it_is_marked_stays(log: Log,
 
 @pytest.mark.parametrize("by", ["a batch under way", "the last batch", "a window"])
 def test_what_the_log_names_stays(log: Log, place: Path, by: str) -> None:
-    """A batch under way and the last of a life may be tried again; a window may be made again with what it saw, until its records are gone."""
+    """A batch under way and the last of a life may be tried again; a window may be made again with what it saw, until
+    its records are gone."""
     first = two(place)
     names(log, first, by)
     assert not gone(log, place)

@@ -1,4 +1,5 @@
-"""A PostgreSQL table as a lookup: the same content is one version, another one is another, and what can't be a copy is refused."""
+"""A PostgreSQL table as a lookup: the same content is one version, another one is another, and what can't be a copy is
+refused."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ VARIABLE = "SHOP_DATABASE_URL"
 
 def cities(**changed: Any) -> Lookup:
     """A lookup that takes a copy at each look."""
-    plain: dict[str, Any] = {"table": Postgres(table="shop.cities", connection=VARIABLE), "keys": "shop", "refresh": timedelta(0)}
+    plain: dict[str, Any] = {
+        "table": Postgres(table="shop.cities", connection=VARIABLE),
+        "keys": "shop",
+        "refresh": timedelta(0),
+    }
     return Lookup(name="cities", **plain | changed)
 
 
@@ -47,7 +52,10 @@ def rows(lookup: Lookup, version: Any) -> list[dict[str, Any]]:
 
 
 def test_content_that_is_the_same_is_one_version_in_whatever_order_it_lies(shop: Any) -> None:
-    """An update that changes nothing moves rows on the disk; rows without a key have an order too. What comes back has its version again."""
+    """An update that changes nothing moves rows on the disk; rows without a key have an order too.
+
+    What comes back has its version again.
+    """
     lookup = cities()
     empty = postgres_versions.newest(lookup)
     shop("INSERT INTO shop.cities VALUES ('a', 'Rome'), ('b', NULL), (NULL, 'Bern'), (NULL, 'Ulm')")
@@ -60,7 +68,14 @@ def test_content_that_is_the_same_is_one_version_in_whatever_order_it_lies(shop:
     back = postgres_versions.newest(lookup)
     shop("DELETE FROM shop.cities")
 
-    assert [one["version"] for one in (empty, first, again, changed, back, postgres_versions.newest(lookup))] == [1, 2, 2, 3, 2, 1]
+    assert [one["version"] for one in (empty, first, again, changed, back, postgres_versions.newest(lookup))] == [
+        1,
+        2,
+        2,
+        3,
+        2,
+        1,
+    ]
     assert sum(kind == "parquet" for _, kind in copies.there(postgres_versions.folder(lookup))) == 3
     found = [rows(lookup, one) for one in (empty, first, changed)]
     assert found[0] == []
@@ -127,7 +142,9 @@ def test_a_copy_is_taken_anew_when_it_is_older_than_refresh_or_gone(shop: Any) -
         (["INSERT INTO shop.cities SELECT n, 'Rome' FROM generate_series(1, 1000) n"], "shop.cities .* is larger than 1,000 bytes", "a Delta table"),
     ],
 )  # fmt: skip
-def test_what_can_be_no_copy_is_refused(shop: Any, monkeypatch: pytest.MonkeyPatch, statements: list[str], says: str, hint: str) -> None:
+def test_what_can_be_no_copy_is_refused(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, statements: list[str], says: str, hint: str
+) -> None:
     """By name, and nothing is stored."""
     monkeypatch.setattr(postgres_copy, "MOST_BYTES", 1000)
     shop(*statements)

@@ -14,13 +14,16 @@ from onlyonce.outputs.function import seeing
 
 
 @pytest.mark.parametrize(("waited", "again"), [(timedelta(minutes=59), False), (timedelta(minutes=61), True)])
-def test_a_first_batch_long_after_the_start_sees_what_is_there_then(monkeypatch: pytest.MonkeyPatch, waited: timedelta, again: bool) -> None:
+def test_a_first_batch_long_after_the_start_sees_what_is_there_then(
+    monkeypatch: pytest.MonkeyPatch, waited: timedelta, again: bool
+) -> None:
     """No batch row has named the version since the start; soon after the start it need not."""
     clock = [0.0]
     monkeypatch.setattr(seeing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(tables, "newest", lambda _: {"cities": {"version": 2}})
     context: Any = SimpleNamespace(
-        pipeline=SimpleNamespace(lookups=lambda _: {"cities": None}), seen=SimpleNamespace(versions={"cities": {"version": 1}})
+        pipeline=SimpleNamespace(lookups=lambda _: {"cities": None}),
+        seen=SimpleNamespace(versions={"cities": {"version": 1}}),
     )
     begun: list[int] = []
     root: Any = None

@@ -1,4 +1,7 @@
-"""What is wrong is told once until it clears, by function or webhook; a hook that fails is tried again. A real PostgreSQL."""
+"""What is wrong is told once until it clears, by function or webhook; a hook that fails is tried again.
+
+A real PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,8 @@ def test_duplicates_near_the_horizon_are_told(shop: Shop, told: list[Message]) -
     """With what to lengthen."""
     quiet(shop)
     shop.log.rows(
-        "UPDATE onlyonce_private.units SET near_horizon = 3, duplicate = 3 WHERE unique_id = 'shop/receive/1/0/events/0'"
+        "UPDATE onlyonce_private.units SET near_horizon = 3, duplicate = 3 WHERE unique_id = "
+        "'shop/receive/1/0/events/0'"
     )
     shop.log.rows("UPDATE onlyonce_private.batches SET duplicate = 3, read = read + 3 WHERE lineage = 'shop/receive/1'")
 

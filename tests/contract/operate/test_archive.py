@@ -1,4 +1,5 @@
-"""Input files are archived when every batch that read them is committed, and never before; at any kill, beside any run."""
+"""Input files are archived when every batch that read them is committed, and never before; at any kill, beside any
+run."""
 
 from __future__ import annotations
 
@@ -259,7 +260,11 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     counted = tmp_path / "failpoints"
     counted.mkdir()
     kill = f"{point}:{nth}:kill-process"
-    code = script_apart("from onlyonce.operate import collect; collect.main([])", ONLYONCE_FAILPOINTS=kill, ONLYONCE_FAILPOINT_DIR=str(counted))
+    code = script_apart(
+        "from onlyonce.operate import collect; collect.main([])",
+        ONLYONCE_FAILPOINTS=kill,
+        ONLYONCE_FAILPOINT_DIR=str(counted),
+    )
     assert code == -signal.SIGKILL
     folders = (shop.inbox, shop.home / "archive" / "shop")
     left = {path.name: path.read_text() for folder in folders if folder.exists() for path in folder.iterdir()}

@@ -1,4 +1,7 @@
-"""The audit of the data names every disagreement between tables and log, and nothing else. A real PostgreSQL, no JVM."""
+"""The audit of the data names every disagreement between tables and log, and nothing else.
+
+A real PostgreSQL, no JVM.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,17 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def whole(shop: Shop) -> Shop:
-    """Two receive batches; `per_shop` has written two windows to Delta, `total` one of them to PostgreSQL. All is committed."""
+    """Two receive batches; `per_shop` has written two windows to Delta, `total` one of them to PostgreSQL.
+
+    All is committed.
+    """
     shop.receive(("a", at(0)), ("b", at(1)), ('{"id"', "the line is no JSON object"))
     shop.receive(("c", at(5)), ("a", at(0)))
     shop.output(closes=(at(0), at(1)))
     shop.output("balance")
     table(shop, at(0), at(1))
     shop.log.rows(
-        "INSERT INTO onlyonce_private.panes SELECT instance, 'total', window_start, window_end, generation, final, 1, lineage, "
+        "INSERT INTO onlyonce_private.panes SELECT instance, 'total', window_start, window_end, generation, " "final, 1, lineage, "
         "batch_id, declaration_hash, committed_at FROM onlyonce_private.panes WHERE window_start = %s", at(0),
     )  # fmt: skip
     shop.log.rows(
@@ -173,7 +179,7 @@ def filed(whole: Shop) -> Shop:
     for number, start in enumerate((at(0), at(1))):
         (folder / f"{number}.jsonl").write_text(text := f'{{"n": {number}}}\n')
         whole.log.rows(
-            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, window_end, shard, "
+            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, " "window_end, shard, "
             "shards, place, temporary, name, rows, bytes, checksum, pane, generation, finalized_at) "
             "SELECT 'shop', 'per_shop', lineage, 0, 0, %s, %s, 0, 1, 'shop/per_shop', %s, %s, 1, %s, %s, 0, 0, now() "
             "FROM onlyonce_private.lineages WHERE query = 'per_shop'",

@@ -158,8 +158,10 @@ def test_a_batch_that_is_beginning_holds_the_floor_too(stream: Stream) -> None:
         collecting.join(0.5)
         assert collecting.is_alive()
         cursor.execute(
-            "INSERT INTO onlyonce_private.batches (lineage, batch_id, epoch, run_id, source_to, offsets_hash, partitions, "
-            "system_time, bucket, gc_floor, settings, mode, declaration_hash) SELECT lineage, 999, epoch, run_id, source_to, "
+            "INSERT INTO onlyonce_private.batches (lineage, batch_id, epoch, run_id, source_to, offsets_hash, "
+            "partitions, "
+            "system_time, bucket, gc_floor, settings, mode, declaration_hash) SELECT lineage, 999, epoch, run_id, "
+            "source_to, "
             "offsets_hash, partitions, system_time, 1200, 0, settings, mode, declaration_hash "
             "FROM onlyonce_private.batches WHERE batch_id = 0"
         )
@@ -261,7 +263,9 @@ def test_a_catalog_that_was_changed_by_hand_does_not_keep_others_from_being_coll
     for bucket in STEADY:
         stream.batch(bucket)
         other.batch(bucket)
-    changed = "UPDATE onlyonce_private.catalog_chunks SET ids_hash = ids_hash + 1 WHERE instance = 'shop' AND bucket = 1030"
+    changed = (
+        "UPDATE onlyonce_private.catalog_chunks SET ids_hash = ids_hash + 1 WHERE instance = 'shop' AND bucket = 1030"
+    )
     stream.log.rows(changed)
     with pytest.raises(InvariantBroken, match="a catalog chunk of shop holds other ids"):
         collect.main([])
@@ -285,7 +289,8 @@ def test_a_pipeline_that_is_not_declared_is_left_alone(stream: Stream) -> None:
         collect.main(["shp"])
 
 
-# --- beside others -----------------------------------------------------------------------------------------------------
+# --- beside others
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

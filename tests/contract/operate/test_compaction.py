@@ -75,7 +75,9 @@ def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> N
     for count in (5, 8):
         for number in range(3):
             commit = delta.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
-            events.add_control(shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count))
+            events.add_control(
+                shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count)
+            )
         fill(shop, count, 3)
         compact(shop)
         told = DeltaTable(str(shop.events)).to_pyarrow_table(filters=[("oo_kind", "=", "control")])["oo_frontier"]
@@ -179,7 +181,11 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
 ) -> None:
     """And as long as the oldest batch that is under way."""
     fill(shop)
-    old = [on_disk(file.path) for version in range(delta.latest(shop.events) + 1) for file in log_entries.added(shop.events, version)]
+    old = [
+        on_disk(file.path)
+        for version in range(delta.latest(shop.events) + 1)
+        for file in log_entries.added(shop.events, version)
+    ]
     for file in old:
         os.utime(file, (0, 0))
     compact(shop)
@@ -195,7 +201,10 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
 
 
 def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    """The other finds its files gone, also where it had looked before: a row is in the table once. An append between is no matter."""
+    """The other finds its files gone, also where it had looked before: a row is in the table once.
+
+    An append between is no matter.
+    """
     fill(shop)
     before = rows(shop)
     table = DeltaTable(str(shop.events))

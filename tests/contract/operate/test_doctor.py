@@ -1,7 +1,7 @@
 """Each thing that can be stuck is found, explained and repaired; a healthy platform has no finding, at work or idle.
 
-On the real PostgreSQL, with Delta tables that are made without Spark; a repair that needs Spark is stood in for by what a
-run does to the log, and carried out in `tests/spark/operate/test_operate.py`.
+On the real PostgreSQL, with Delta tables that are made without Spark; a repair that needs Spark is stood in for by what
+a run does to the log, and carried out in `tests/spark/operate/test_operate.py`.
 """
 
 from __future__ import annotations
@@ -157,20 +157,22 @@ def test_begun_closes_backfills_and_releases_name_the_command_that_ends_them(sho
     """Each with its own."""
     resting(shop)
     shop.log.rows(
-        "INSERT INTO onlyonce_private.closes (lineage, close_no, epoch, kind, run_id) VALUES ('shop/receive/1', 1, 1, 'ended', 'r')"
+        "INSERT INTO onlyonce_private.closes (lineage, close_no, epoch, kind, run_id) VALUES ('shop/receive/1', "
+        "1, 1, 'ended', 'r')"
     )
     shop.log.rows(
         "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
         "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
     )
     shop.log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, "
-        "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, 'r', 'person', "
+        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
+        "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, 'r', " "'person', "
         "%s, %s, 1, 'd')",
         at(0), at(1440),
     )  # fmt: skip
     shop.log.rows(
-        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', 'invalid', 'r', 1)"
+        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', "
+        "'invalid', 'r', 1)"
     )
 
     assert {one["finding"]: one["repair"] for one in examined()} == {
@@ -312,7 +314,8 @@ def test_a_function_that_is_missing_is_found(
     file = tmp_path / "missing.py"
     file.write_text(
         "import dataclasses\nfrom tests.support.shop import SHOP\n"
-        "first, *rest = SHOP.outputs\nlost = dataclasses.replace(first, transform='tests.support.shop_transforms:no_such')\n"
+        "first, *rest = SHOP.outputs\nlost = dataclasses.replace(first, "
+        "transform='tests.support.shop_transforms:no_such')\n"
         "PIPELINES = [dataclasses.replace(SHOP, outputs=(lost, *rest))]\n"
     )
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
@@ -327,7 +330,8 @@ def test_a_function_that_is_missing_is_found(
 
 
 def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_new_life(shop: Shop) -> None:
-    """For `events` and for an output's table; the checkpoint is ahead too, and the restore is named once for each lineage."""
+    """For `events` and for an output's table; the checkpoint is ahead too, and the restore is named once for each
+    lineage."""
     resting(shop)
     commit(shop.events, EVENTS.empty_table(), "shop/receive/1/events", 7)
     commit(
@@ -397,7 +401,8 @@ def test_units_without_a_batch_are_for_a_person(shop: Shop) -> None:
 def chunks(shop: Shop) -> list[Any]:
     """All of the catalog, with ids and filters."""
     rows = shop.log.rows(
-        "SELECT bucket, lineage, batch_id, partition, partitions, ids, id_count, filter FROM onlyonce_private.catalog_chunks "
+        "SELECT bucket, lineage, batch_id, partition, partitions, ids, id_count, filter FROM "
+        "onlyonce_private.catalog_chunks "
         "ORDER BY 1, 2, 3, 4"
     )
     return [tuple(bytes(value) if isinstance(value, memoryview) else value for value in row) for row in rows]
@@ -426,7 +431,10 @@ def test_damaged_filters_are_made_again(shop: Shop, damage: str) -> None:
     ],
 )
 def test_lost_chunks_are_made_again_from_events(shop: Shop, table: str, lost: str) -> None:
-    """As they were; a re-delivery would have been kept twice. A batch that has begun keeps its own. A chunk that is not listed is as lost."""
+    """As they were; a re-delivery would have been kept twice.
+
+    A batch that has begun keeps its own. A chunk that is not listed is as lost.
+    """
     resting(shop)
     shop.receive(("e", at(6)), upto="units")
     shop.die()
@@ -470,7 +478,8 @@ def test_ids_of_an_unknown_batch_are_for_a_person(shop: Shop) -> None:
     """Its records would be taken for duplicates; nothing is removed."""
     resting(shop)
     shop.log.rows(
-        "INSERT INTO onlyonce_private.catalog_chunks SELECT instance, bucket, lineage, 99, partition, partitions, ids, id_count, "
+        "INSERT INTO onlyonce_private.catalog_chunks SELECT instance, bucket, lineage, 99, partition, partitions, "
+        "ids, id_count, "
         "filter FROM onlyonce_private.catalog_chunks WHERE id_count > 0 LIMIT 1"
     )
     before = chunks(shop)
@@ -589,7 +598,8 @@ def test_a_look_that_can_not_be_noted_is_told_with_all_that_it_found(shop: Shop)
     examined()
     shop.log.rows("UPDATE onlyonce_private.catalog_chunks SET filter = NULL")
     shop.log.rows(
-        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$"
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', "
+        "current_database()); END $$"
     )
     forget_connections()
 

@@ -1,4 +1,5 @@
-"""What waits and nobody comes for is found by the doctor, each with its way out, and not as long as somebody may still come.
+"""What waits and nobody comes for is found by the doctor, each with its way out, and not as long as somebody may still
+come.
 
 On the real PostgreSQL. Each state is brought about by the product's own functions; only the time that has passed is put
 into the log.
@@ -227,7 +228,8 @@ def test_rejected_rows_are_told_apart_from_dead_letters(platform: Log, endpoint:
     for output, number in (("notify", 3), ("rows", 2)):
         Outbox(platform, output).put(sales(number))
     platform.rows(
-        "UPDATE onlyonce_private.outbox SET state = CASE WHEN output = 'rows' OR seq = 0 THEN 'invalid' ELSE 'dead' END, "
+        "UPDATE onlyonce_private.outbox SET state = CASE WHEN output = 'rows' OR seq = 0 THEN 'invalid' ELSE "
+        "'dead' END, "
         "answer = output || ' ' || seq, answered_at = clock_timestamp() + make_interval(secs => seq), "
         "unanswered = (seq = 2)::int, first_unanswered_at = CASE WHEN seq = 2 THEN now() END"
     )

@@ -1,4 +1,5 @@
-"""A drop takes a pipeline or an output away, wholly, once it is declared no more; killed anywhere, the same command ends it.
+"""A drop takes a pipeline or an output away, wholly, once it is declared no more; killed anywhere, the same command
+ends it.
 
 On the real PostgreSQL, with Delta tables that are made without Spark.
 """
@@ -41,7 +42,8 @@ WITHOUT_BALANCE = (
 ELSEWHERE = (
     "import dataclasses\nfrom onlyonce.declare.pipeline import Postgres\nfrom tests.support.shop import SHOP\n"
     "SINK = Postgres(table='results.balance', write='increment', keys=('shop',), connection='TEST_OTHER_DATABASE')\n"
-    "PIPELINES = [dataclasses.replace(SHOP, outputs=(*SHOP.outputs[:2], dataclasses.replace(SHOP.outputs[2], sink=SINK)))]\n"
+    "PIPELINES = [dataclasses.replace(SHOP, outputs=(*SHOP.outputs[:2], dataclasses.replace(SHOP.outputs[2], "
+    "sink=SINK)))]\n"
 )
 TABLES = ["results.total", "results.balance"]
 
@@ -81,7 +83,8 @@ def rows(log: Log) -> Counter[Any]:
     """(table, row) of every private table: what the log knows; what the doctor saw last is no part of it."""
     tables = log.rows(
         "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'onlyonce_private'::regnamespace "
-        "AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('formats', 'views_made', 'leftovers', 'looks')"
+        "AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('formats', 'views_made', "
+        "'leftovers', 'looks')"
     )
     return Counter((table, row) for (table,) in tables for (row,) in log.rows(f"SELECT t::text FROM {table} t"))
 
@@ -103,7 +106,10 @@ def notes(log: Log) -> dict[str, str]:
 
 
 def refuse_left(log: Log) -> None:
-    """What a starting driver of the shop, as it was declared, asks before it reads anything. It needs no session for that."""
+    """What a starting driver of the shop, as it was declared, asks before it reads anything.
+
+    It needs no session for that.
+    """
     pipeline = declarations.load([Path(SHOP)])["shop"]
     no_session: Any = None
     RunContext(no_session, pipeline, "shop", "run", log.database).check_declarations()
@@ -167,14 +173,16 @@ def test_what_the_newer_parts_note_of_a_pipeline_goes_too(lived: Shop, declare: 
     """Files that count, rows that wait to be sent, a long run, a subscription: a new life begins with none of them."""
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     for statement in (
-        "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, place, temporary, "
+        "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, "
+        "place, temporary, "
         "name, rows, bytes, checksum) VALUES ('shop', 'per_shop', 'shop/per_shop/1', 0, 0, 0, 1, 'shop/per_shop', 't', "
         "'n-{pane}', 1, 1, 'c')",
         "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload) "
         "VALUES ('shop', 'per_shop', 'shop/per_shop/1/0/per_shop/0', 0, gen_random_uuid(), '{}')",
         "INSERT INTO onlyonce_private.epochs (lineage, epoch) VALUES ('shop/per_shop/deliver', 1)",
         "INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop')",
-        "INSERT INTO onlyonce_private.subscriptions (pipeline, subscription) VALUES ('shop', 'projects/p/subscriptions/s')",
+        "INSERT INTO onlyonce_private.subscriptions (pipeline, subscription) VALUES ('shop', "
+        "'projects/p/subscriptions/s')",
     ):
         lived.log.rows(statement)
     declare(NONE)
@@ -204,7 +212,9 @@ def test_a_new_life_does_not_write_beside_the_rows_that_were_left(lived: Shop, d
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_what_a_delta_table_has_deleted_goes_with_it_and_nobody_elses_table_does(lived: Shop, declare: Callable[[str], None], ours: bool) -> None:
+def test_what_a_delta_table_has_deleted_goes_with_it_and_nobody_elses_table_does(
+    lived: Shop, declare: Callable[[str], None], ours: bool
+) -> None:
     """Also what a killed drop has left of it."""
     declare(NONE)
     table = settings.tables_dir() / "shop" / "per_shop"
@@ -290,7 +300,9 @@ def test_a_kill_at_any_point_does_not_show(
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     (tmp_path / "points").mkdir()
     script = "from onlyonce.operate import drop; drop.main(['shop', '--tables', '--yes'])"
-    code = script_apart(script, ONLYONCE_FAILPOINTS=f"{point}:{nth}:kill-process", ONLYONCE_FAILPOINT_DIR=str(tmp_path / "points"))
+    code = script_apart(
+        script, ONLYONCE_FAILPOINTS=f"{point}:{nth}:kill-process", ONLYONCE_FAILPOINT_DIR=str(tmp_path / "points")
+    )
 
     assert code == -signal.SIGKILL
     if point != "drop-before-log":

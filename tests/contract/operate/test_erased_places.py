@@ -1,4 +1,5 @@
-"""Places of a value that no run of a pipeline brings about by itself: names, change data, what killed writers leave, what is not ours."""
+"""Places of a value that no run of a pipeline brings about by itself: names, change data, what killed writers leave,
+what is not ours."""
 
 from __future__ import annotations
 
@@ -49,8 +50,14 @@ def below(root: Path) -> list[str]:
 
 @pytest.fixture(params=["in rows too", "in names only"])
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> StoredInDelta:
-    """A table partitioned by the person, with a change data feed, from which the person's rows are deleted. Its files have no column for a partition."""
-    path, rows = tmp_path / "results", pa.table({"id": [WHO, "other"], "n": [1, 2], "who": [WHO if request.param == "in rows too" else "", ""]})
+    """A table partitioned by the person, with a change data feed, from which the person's rows are deleted.
+
+    Its files have no column for a partition.
+    """
+    path, rows = (
+        tmp_path / "results",
+        pa.table({"id": [WHO, "other"], "n": [1, 2], "who": [WHO if request.param == "in rows too" else "", ""]}),
+    )
     write_deltalake(str(path), rows, partition_by=["id"], configuration={"delta.enableChangeDataFeed": "true"})
     DeltaTable(str(path)).delete(f"id = '{WHO}' AND n < 5")
     return StoredInDelta(path)
@@ -91,9 +98,26 @@ def test_a_row_behind_a_deletion_vector_stays_and_is_named(tmp_path: Path) -> No
     path = tmp_path / "results"
     write_deltalake(str(path), pa.table({"id": [WHO, "other"]}))
     [action] = [one["add"] for one in log_entries.actions(path, 0) if "add" in one]
-    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40, "cardinality": 1}
-    features = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}}
-    actions = [features, {"remove": {"path": action["path"], "dataChange": True, "deletionTimestamp": 0}}, {"add": action | {"deletionVector": vector}}]
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "offset": 4,
+        "sizeInBytes": 40,
+        "cardinality": 1,
+    }
+    features = {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": ["deletionVectors"],
+        }
+    }
+    actions = [
+        features,
+        {"remove": {"path": action["path"], "dataChange": True, "deletionTimestamp": 0}},
+        {"add": action | {"deletionVector": vector}},
+    ]
     (path / "_delta_log" / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
     stored, before = StoredInDelta(path), {file: file.read_bytes() for file in path.rglob("*.*")}
 
@@ -101,12 +125,19 @@ def test_a_row_behind_a_deletion_vector_stays_and_is_named(tmp_path: Path) -> No
 
     assert {file: file.read_bytes() for file in path.rglob("*.*")} == before
     assert action["path"] in found_in(stored)
-    assert all("REORG TABLE … APPLY (PURGE)" in place.goes for file in stored.files() if (place := search.of_file(file, MENTIONS)))
+    assert all(
+        "REORG TABLE … APPLY (PURGE)" in place.goes
+        for file in stored.files()
+        if (place := search.of_file(file, MENTIONS))
+    )
 
 
 @plants("file of a killed writer", "name of an input file", "name of an empty folder", "log of Airflow", "kept sample")
 def test_names_and_what_killed_writers_left_are_searched(closed: Shop) -> None:  # noqa: F811
-    """A name stays, since the log knows the file by it, and the receipt has it. A file without its final name is no run's, and goes."""
+    """A name stays, since the log knows the file by it, and the receipt has it.
+
+    A file without its final name is no run's, and goes.
+    """
     partial = settings.data_dir("shop") / "files" / ".part.0a.partial"
     sample, log = settings.home() / "checks" / "sample.jsonl", settings.home() / "airflow" / "logs" / "task.log"
     for file in (partial, sample, log):
@@ -132,13 +163,20 @@ def test_names_and_what_killed_writers_left_are_searched(closed: Shop) -> None: 
 @plants("statements that PostgreSQL counts")
 def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  # noqa: F811
     """Of our own role. A server that has not loaded the extension holds up no erasure."""
-    closed.log.rows("CREATE VIEW pg_stat_statements AS SELECT (1 / (random() * 0)::int)::text AS query")  # as one that is not loaded, it can't be read
+    closed.log.rows(
+        "CREATE VIEW pg_stat_statements AS SELECT (1 / (random() * 0)::int)::text AS query"
+    )  # as one that is not loaded, it can't be read
     assert run(closed.log.database, erasures.statements) == []
-    closed.log.rows(f"CREATE OR REPLACE VIEW pg_stat_statements AS SELECT * FROM (VALUES ('SELECT $1'), ('COMMENT ON TABLE t IS $${WHO}$$'), (NULL)) AS one (query)")
+    closed.log.rows(
+        "CREATE OR REPLACE VIEW pg_stat_statements AS SELECT * FROM (VALUES ('SELECT $1'), ('COMMENT ON TABLE t "
+        f"IS $${WHO}$$'), (NULL)) AS one (query)"
+    )
 
     found = [*stored_rows.found(closed.log.database, closed.pipeline, MENTIONS)]
 
-    assert [(rows.count, rows.goes) for rows in found if rows.at == "pg_stat_statements"] == [(1, stored_rows.STATEMENTS_GO)]
+    assert [(rows.count, rows.goes) for rows in found if rows.at == "pg_stat_statements"] == [
+        (1, stored_rows.STATEMENTS_GO)
+    ]
 
 
 @plants("growing file", "table that is a source", "what a reader of a team reads", "rows that were sent")
@@ -155,8 +193,13 @@ def test_what_is_not_ours_is_named(tmp_path: Path) -> None:
 
     assert left(Growing(inbox=str(grown))) == ""
     assert [mentioned(file) for file in stored_below(grown, "")] == [True]
-    assert f"rows of the table {source}: not searched; delete them there, then VACUUM" in left(DeltaSource(path=str(source)))
+    assert f"rows of the table {source}: not searched; delete them there, then VACUUM" in left(
+        DeltaSource(path=str(source))
+    )
     assert "what the reader of the source reads from" in left(Custom(reader="a.b:C", needs_dedup=False))
-    said = [StoredOutside(sink).stays() for sink in (BigQuery(table="p.d.t"), BigQueryStream(table="p.d.t"), CustomSink(target_class="a.b:C"))]
+    said = [
+        StoredOutside(sink).stays()
+        for sink in (BigQuery(table="p.d.t"), BigQueryStream(table="p.d.t"), CustomSink(target_class="a.b:C"))
+    ]
     assert ["time travel and fail-safe" in one for one in said] == [True, True, False]
     assert "ask the owner of the target" in said[2]

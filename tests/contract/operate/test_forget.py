@@ -45,7 +45,8 @@ LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{
 
 @pytest.fixture
 def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:  # noqa: F811
-    """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the archive."""
+    """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the
+    archive."""
     monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
@@ -62,7 +63,9 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
         folder.mkdir(parents=True)
         (folder / "left-by-a-killed-driver").write_text(WHO)
     entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0], "size": [1], "modified_ns": [1]}
-    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}))
+    write_deltalake(
+        str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())})
+    )
     (tmp_path / "logs").mkdir(exist_ok=True)
     (tmp_path / "logs" / "stream.log").write_text(f"begun\nValueError: {WHO} is wrong\n")
     shop.die()
@@ -92,7 +95,8 @@ def rows(shop: Shop) -> Counter[str]:  # noqa: F811
 
 
 def on_disk(shop: Shop) -> list[str]:  # noqa: F811
-    """The rows of every data file of `events` that is on the disk, whether the table has it or not, that name the person."""
+    """The rows of every data file of `events` that is on the disk, whether the table has it or not, that name the
+    person."""
     tables = (
         parquet.read_table(file, partitioning=None)
         for file in shop.events.rglob("*.parquet")
@@ -104,7 +108,8 @@ def on_disk(shop: Shop) -> list[str]:  # noqa: F811
 def in_the_log(shop: Shop) -> list[str]:  # noqa: F811
     """The tables of the database in which the value is."""
     tables = shop.log.rows(
-        "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE schemaname LIKE 'onlyonce%'"
+        "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE schemaname LIKE "
+        "'onlyonce%'"
     )
     return [name for (name,) in tables if shop.log.rows(f"SELECT 1 FROM {name} t WHERE t::text LIKE '%{WHO}%'")]
 
@@ -125,12 +130,27 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     assert shop.log.rows("SELECT todo, ids FROM onlyonce_private.erasures") == [(None, None)]
 
 
-@plants("blocks and trials", "messages of a subscription", "write-ahead log", "backups", "Airflow's database", "run log", "inbox", "archive")
+@plants(
+    "blocks and trials",
+    "messages of a subscription",
+    "write-ahead log",
+    "backups",
+    "Airflow's database",
+    "run log",
+    "inbox",
+    "archive",
+)
 def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(closed: Shop) -> None:
-    """A look alone changes nothing. Files keep their size and time, and the registry knows them as they were. What can't be erased is told."""
+    """A look alone changes nothing.
+
+    Files keep their size and time, and the registry knows them as they were. What can't be erased is told.
+    """
     before, file = rows(closed), settings.inbox("shop") / "1.jsonl"
     mark = file.stat()
-    closed.log.rows("INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES ('projects/p/subscriptions/s', 'shop')")
+    closed.log.rows(
+        "INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES "
+        "('projects/p/subscriptions/s', 'shop')"
+    )
     assert {Path(place).parent.name for place in places(closed)} >= {"_delta_log", "logs", "shop", "blocks", "trials"}
     assert forget.main(["shop", "--where", f"id = '{WHO}'"]).facts["lines of input files"] == 4
     assert (rows(closed), file.read_text().count(WHO)) == (before, 3)
@@ -151,7 +171,10 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
 
 
 def test_a_new_incarnation_that_has_not_run_holds_up_no_erasure(closed: Shop) -> None:
-    """The windows that the incarnation before it has closed are its own. So the next person is erased before a run, and the audit agrees."""
+    """The windows that the incarnation before it has closed are its own.
+
+    So the next person is erased before a run, and the audit agrees.
+    """
     reaches = [reach(closed)]
     for query in ("per_shop", "balance"):
         lineage.new(f"shop/{query}", yes=True)
@@ -265,7 +288,9 @@ def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: st
     assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
 
 
-def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(
+    closed: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a recursive inbox, and in the archive."""
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/deep_shop.py")
     files = [settings.inbox("shop") / "dt=1" / "a.jsonl", Path(str(settings.archive()), "shop", "dt=1", "b.jsonl")]
@@ -276,21 +301,30 @@ def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(closed
         erase()
 
     entry = {"path": [str(files[0])], "batch_no": [0], "size": [1], "modified_ns": [1]}
-    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}), mode="append")
+    write_deltalake(
+        str(settings.data_dir("shop") / "files"),
+        pa.table(entry | {"refusal": pa.array([None], pa.string())}),
+        mode="append",
+    )
     erase()
 
     assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
 
 
 @pytest.mark.parametrize("alias", ["id", "Nummer"])
-def test_what_was_sent_goes_from_the_outbox(closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alias: str) -> None:
+def test_what_was_sent_goes_from_the_outbox(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alias: str
+) -> None:
     """By the columns of the row that was sent, whatever the source calls them."""
-    declared = "from dataclasses import replace\n\nfrom tests.support.shop import SHOP\n\nPIPELINES = [replace(SHOP, aliases={'id': %r})]\n"
+    declared = (
+        "from dataclasses import replace\n\nfrom tests.support.shop import SHOP\n\nPIPELINES = [replace(SHOP, "
+        "aliases={'id': %r})]\n"
+    )
     (tmp_path / "pipelines.py").write_text(declared % alias)
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "pipelines.py"))
     for number, who in enumerate((WHO, "other")):
         closed.log.rows(
-            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, answered_at) "
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, " "answered_at) "
             "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, f'{{"id":"{who}"}}',
         )  # fmt: skip
 
@@ -326,11 +360,22 @@ def test_line_in_another_encoding_goes(closed: Shop, code: str) -> None:
 
 
 def test_message_that_is_no_record_goes(closed: Shop) -> None:
-    """One that was landed whole is meant by its payload. One of Avro or Protobuf has no names of columns, and a longer value is another person's."""
+    """One that was landed whole is meant by its payload.
+
+    One of Avro or Protobuf has no names of columns, and a longer value is another person's.
+    """
     payloads = [f'{{"id":"{who}",}}'.encode() for who in (WHO, f"{WHO}0")]
-    landed = [landing.line(landing.Message("ack", "1", {}, payload + end, 1), PubSub(subscription="projects/p/subscriptions/s")) for payload in payloads for end in (b"", b"\xff")]
+    landed = [
+        landing.line(
+            landing.Message("ack", "1", {}, payload + end, 1), PubSub(subscription="projects/p/subscriptions/s")
+        )
+        for payload in payloads
+        for end in (b"", b"\xff")
+    ]
     framed = [(b"\0\0\0\0\1" + bytes([2 * len(who)]) + who.encode()).hex().upper() for who in (WHO, f"{WHO}0")]
-    received_later(closed, *((line, "no JSON") for line in landed), *((line, "the schema does not fit") for line in framed))
+    received_later(
+        closed, *((line, "no JSON") for line in landed), *((line, "the schema does not fit") for line in framed)
+    )
     before = rows(closed)
 
     report = erase()
@@ -343,16 +388,24 @@ SPELLED = [f'{{"id":"{value}"}}' for value in ("o\\/neil", "o\\u002fneil", "o/ne
 
 
 def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Shop, tmp_path: Path) -> None:
-    """From the inbox, the outbox and the invalid rows. A receipt names how many records had no line, and the command ends with exit code 1."""
+    """From the inbox, the outbox and the invalid rows.
+
+    A receipt names how many records had no line, and the command ends with exit code 1.
+    """
     missing = erase().facts[forget.WITHOUT]  # both files have both lines
     (tmp_path / "archive" / "shop" / "1.jsonl").unlink()
     broken = [*(line[:-1] for line in SPELLED), "[" * 3000]
-    received_later(closed, ("o/neil", at(0)), *((line, "no JSON") for line in broken), (broken[2].encode().hex(), f"{line_values.NOT_UTF8}; …"))
+    received_later(
+        closed,
+        ("o/neil", at(0)),
+        *((line, "no JSON") for line in broken),
+        (broken[2].encode().hex(), f"{line_values.NOT_UTF8}; …"),
+    )
     file = settings.inbox("shop") / "1.jsonl"
     file.write_text("\n".join([*broken, SPELLED[1]]) + "\n")
     for number, line in enumerate(SPELLED):
         closed.log.rows(
-            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, answered_at) "
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, " "answered_at) "
             "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, line,
         )  # fmt: skip
     before = rows(closed)
@@ -364,7 +417,10 @@ def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Sho
     assert {line.strip() for line in file.read_text().splitlines()} == {"", broken[3]}
     assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == []
     assert json.loads(ended.stdout)["facts"][forget.WITHOUT] == 1
-    assert "input of 1 records: no line of them was found" in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
+    assert (
+        "input of 1 records: no line of them was found"
+        in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
+    )
 
 
 @pytest.mark.parametrize("ids", [False, True])

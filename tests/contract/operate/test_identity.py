@@ -24,4 +24,6 @@ def test_a_begun_batch_goes_on_after_every_class_was_renamed(log: Log) -> None:
 
     assert count > 50
     assert (replayed, begun, now) == (True, plan.declaration_hash, plan.declaration_hash)
-    assert log.rows("SELECT hash FROM onlyonce_private.declarations WHERE query = 'per_shop'") == [(plan.declaration_hash,)]
+    assert log.rows("SELECT hash FROM onlyonce_private.declarations WHERE query = 'per_shop'") == [
+        (plan.declaration_hash,)
+    ]

@@ -1,4 +1,5 @@
-"""Old days of `events` go, without Spark: which rows, what holds them, what a kill at any step leaves, and what is refused afterwards."""
+"""Old days of `events` go, without Spark: which rows, what holds them, what a kill at any step leaves, and what is
+refused afterwards."""
 
 from __future__ import annotations
 
@@ -94,7 +95,10 @@ def kept(rows: list[dict[str, Any]], before: datetime, last_batch: int) -> list[
 
 
 def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: Shop) -> None:
-    """To the row: of batches before the dedup horizon, by event time, an invalid line by its system time. A stream passes it by."""
+    """To the row: of batches before the dedup horizon, by event time, an invalid line by its system time.
+
+    A stream passes it by.
+    """
     before = rows(old)
     looked = retain(old, dry_run=True)
     assert multiset(rows(old)) == multiset(before)
@@ -127,8 +131,8 @@ def begun_backfill(shop: Shop) -> None:  # noqa: F811
         "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
     )
     shop.log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, "
-        "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, 'run', 'person', "
+        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
+        "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, " "'run', 'person', "
         "%s, %s, 1, 'hash')", at(0), at(DAY),
     )  # fmt: skip
 
@@ -136,7 +140,8 @@ def begun_backfill(shop: Shop) -> None:  # noqa: F811
 def begun_release(shop: Shop) -> None:  # noqa: F811
     """It will look for its rows."""
     shop.log.rows(
-        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', 'invalid', 'run', 1)"
+        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', "
+        "'invalid', 'run', 1)"
     )
 
 
@@ -148,7 +153,8 @@ def one_batch_only(shop: Shop) -> None:  # noqa: F811
 def has_not_read(shop: Shop) -> None:  # noqa: F811
     """An output that has read nothing of the commits that may go."""
     shop.log.rows(
-        "UPDATE onlyonce_private.batches SET source_from = '{\"reservoirVersion\": 0, \"index\": -1}' WHERE lineage = 'shop/balance/1' AND batch_id = 1"
+        'UPDATE onlyonce_private.batches SET source_from = \'{"reservoirVersion": 0, "index": -1}\' WHERE '
+        "lineage = 'shop/balance/1' AND batch_id = 1"
     )
 
 
@@ -186,7 +192,7 @@ def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: S
     waiting = replace(pipeline(old), outputs=(*old.pipeline.outputs[:2], slow))
     assert (retention.retain(old.log.database, waiting, dry_run=True) or {})["held by"] == "balance"
     old.log.rows(
-        "INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, in_time, late) "
+        "INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, " "in_time, late) "
         "VALUES ('shop/per_shop/1', 0, 'per_shop', %s, %s, 0, 1)", at(5), at(6),
     )  # fmt: skip
     folding = replace(
@@ -214,7 +220,8 @@ SAMPLE = ("retention-after-count", "remove-after-commit")
 def test_a_kill_at_any_step_is_finished_by_the_next_time(
     old: Shop, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """The same rows go, and are counted once; the audit agrees at each moment, also where keep_events was taken out meanwhile."""
+    """The same rows go, and are counted once; the audit agrees at each moment, also where keep_events was taken out
+    meanwhile."""
     before = rows(old)
 
     def passing(name: str) -> None:

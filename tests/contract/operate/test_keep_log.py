@@ -1,4 +1,5 @@
-"""Old batches of outputs go from the log, without Spark: which, what holds them, what a kill leaves, and that every total and window has the numbers of before."""
+"""Old batches of outputs go from the log, without Spark: which, what holds them, what a kill leaves, and that every
+total and window has the numbers of before."""
 
 from __future__ import annotations
 
@@ -49,14 +50,20 @@ def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: A
     log = new_log()
     long_log.fill(log.url, BATCHES)
     for table in ("window_counts", "batches"):
-        log.rows(f"UPDATE onlyonce_private.{table} SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, LATE)
+        log.rows(
+            f"UPDATE onlyonce_private.{table} SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)",
+            OLD_STREAM,
+            LATE,
+        )
     collected(log)
     return log
 
 
 def window(log: Log, number: int) -> Any:
     """Where the window starts that a batch of the first life has met, and written."""
-    [(start,)] = log.rows("SELECT window_start FROM onlyonce_private.panes WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, number)
+    [(start,)] = log.rows(
+        "SELECT window_start FROM onlyonce_private.panes WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, number
+    )
     return start
 
 
@@ -68,7 +75,7 @@ def backfill(log: Log, start: Any, stop: Any) -> None:
         "VALUES (%s, 'shop', %s, 1, gen_random_uuid(), 'backfill')", name, name.split("/")[1],
     )  # fmt: skip
     log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, "
+        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, window_to, events_version, "
         "declaration_hash) VALUES (%s, 0, 'shop', %s, 1, 'run', 'person', %s, %s, %s, 'd1')", name, OUTPUT, start, stop, BATCHES,
     )  # fmt: skip
 
@@ -93,14 +100,29 @@ def cut(log: Log, **changed: Any) -> dict[str, Any]:
 
 def left(log: Log) -> list[int]:
     """The old batches of the first life that the log has; their windows are there with them."""
-    batches = [n for (n,) in log.rows("SELECT batch_id FROM onlyonce_private.batches WHERE lineage = %s AND batch_id < %s ORDER BY 1", OLD_STREAM, OLD)]
-    met = [n for (n,) in log.rows("SELECT batch_id FROM onlyonce_private.window_counts WHERE lineage = %s AND batch_id < %s ORDER BY 1", OLD_STREAM, OLD)]
+    batches = [
+        n
+        for (n,) in log.rows(
+            "SELECT batch_id FROM onlyonce_private.batches WHERE lineage = %s AND batch_id < %s ORDER BY 1",
+            OLD_STREAM,
+            OLD,
+        )
+    ]
+    met = [
+        n
+        for (n,) in log.rows(
+            "SELECT batch_id FROM onlyonce_private.window_counts WHERE lineage = %s AND batch_id < %s ORDER BY 1",
+            OLD_STREAM,
+            OLD,
+        )
+    ]
     assert batches == met
     return batches
 
 
 def numbers(log: Log) -> dict[str, Any]:
-    """All that people ask of it that is no list of batches: by the named queries of the reports and the page, of a new life and of a backfill."""
+    """All that people ask of it that is no list of batches: by the named queries of the reports and the page, of a new
+    life and of a backfill."""
     begin, end = window(log, LATE) - 300 * MINUTE, window(log, LATE) + 10_000 * MINUTE
     values: dict[str, Any] = {
         "instance": "shop", "output": OUTPUT, "outputs": [OUTPUT], "instances": ["shop"], "n": 5_000, "start": end, "end": end, "generation": 9,
@@ -118,7 +140,13 @@ def numbers(log: Log) -> dict[str, Any]:
         rows = run(log.database, lambda conn, f=file, n=name: ask(conn, f, n, **values))  # type: ignore[misc]
         moving = {"system_lag", "freshness", "system_lag_seconds", "freshness_seconds", "quiet_seconds", "ago"}
         # Which life has read a record is told, by a later batch of it.
-        moving |= {"batch_id", "run_id", "committed_at"} if name == "read_by" else {"log_kept_from"} if name == "lives" else set()
+        moving |= (
+            {"batch_id", "run_id", "committed_at"}
+            if name == "read_by"
+            else {"log_kept_from"}
+            if name == "lives"
+            else set()
+        )
         found[f"{file} {name}"] = [{k: v for k, v in row._mapping.items() if k not in moving} for row in rows]
     found["the sums"] = log.rows("SELECT * FROM onlyonce.totals ORDER BY lineage")
     found["a new life"] = run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None))
@@ -129,11 +157,16 @@ def numbers(log: Log) -> dict[str, Any]:
 
 
 def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> None:
-    """But one that met a late record, and the last old one. The log says from when it is whole, and what is younger is all there."""
+    """But one that met a late record, and the last old one.
+
+    The log says from when it is whole, and what is younger is all there.
+    """
     before = numbers(old)
     assert before["page late_windows"]
     looked = log_cut.cut(old.database, pipeline(), dry_run=True) or {}
-    assert (looked["lives"], looked["batches"], looked["whole from"], len(left(old))) == (2, OLD - 2, None, OLD), "a dry run counts what would go"
+    assert (looked["lives"], looked["batches"], looked["whole from"], len(left(old))) == (2, OLD - 2, None, OLD), (
+        "a dry run counts what would go"
+    )
 
     done = cut(old)
 
@@ -160,7 +193,9 @@ def unfinished_file(log: Log) -> None:
 
 def units_there(log: Log) -> None:
     """A batch whose units have not gone."""
-    log.rows("UPDATE onlyonce_private.batches SET units_removed = NULL WHERE (lineage, batch_id) = (%s, 60)", OLD_STREAM)
+    log.rows(
+        "UPDATE onlyonce_private.batches SET units_removed = NULL WHERE (lineage, batch_id) = (%s, 60)", OLD_STREAM
+    )
 
 
 def does_not_add_up(log: Log) -> None:
@@ -171,7 +206,7 @@ def does_not_add_up(log: Log) -> None:
 def read_little(log: Log) -> None:
     """A new life that has read less than the one before."""
     log.rows(
-        "UPDATE onlyonce_private.batches SET source_to = %s WHERE lineage = %s AND batch_id = (SELECT max(batch_id) FROM onlyonce_private.batches WHERE lineage = %s)",
+        "UPDATE onlyonce_private.batches SET source_to = %s WHERE lineage = %s AND batch_id = (SELECT " "max(batch_id) FROM onlyonce_private.batches WHERE lineage = %s)",
         Json({"reservoirVersion": 31, "index": -1}), STREAM, STREAM,
     )  # fmt: skip
 
@@ -183,7 +218,11 @@ def read_nothing(log: Log) -> None:
 
 def young(log: Log) -> None:
     """Batches that were committed a week ago."""
-    log.rows("UPDATE onlyonce_private.batches SET committed_at = now() - interval '7 days' WHERE lineage = %s AND batch_id >= 90", OLD_STREAM)
+    log.rows(
+        "UPDATE onlyonce_private.batches SET committed_at = now() - interval '7 days' WHERE lineage = %s AND "
+        "batch_id >= 90",
+        OLD_STREAM,
+    )
 
 
 def begun_backfill(log: Log) -> None:

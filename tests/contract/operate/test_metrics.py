@@ -34,7 +34,8 @@ def worked(shop: Shop) -> Shop:
     shop.output()
     shop.receive(("a", at(0)), ('{"id"', "the line is no JSON object"))
     shop.log.rows(
-        "UPDATE onlyonce_private.units SET lookups_spared = 7, false_positives = 2 WHERE unique_id = 'shop/receive/1/1/events/0'"
+        "UPDATE onlyonce_private.units SET lookups_spared = 7, false_positives = 2 WHERE unique_id = "
+        "'shop/receive/1/1/events/0'"
     )
     return shop
 

@@ -1,4 +1,7 @@
-"""What a run has committed to each table is read from the log and from the note of the Delta commit. A real PostgreSQL."""
+"""What a run has committed to each table is read from the log and from the note of the Delta commit.
+
+A real PostgreSQL.
+"""
 
 from __future__ import annotations
 

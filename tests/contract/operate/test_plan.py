@@ -54,7 +54,9 @@ def ran(log: Log, pipeline: Pipeline, query: str, *, windows: int = 0) -> None:
     driver = start(log, pipeline, query)
     meant = plan_of(driver, declaration_hash=declarations.fingerprint(pipeline, query))
     run(log.database, lambda conn: batches.begin(conn, driver, "shop", meant, None))
-    written = [{"rows": 1, "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE} for n in range(windows)]
+    written = [
+        {"rows": 1, "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE} for n in range(windows)
+    ]
     batch = Batch(meant, Frontier(), 0, "begun", replayed=False)
     made = pa.Table.from_pylist(written, batches.WRITTEN)
     run(log.database, lambda conn: batches.add_panes(conn, batch, "shop", query, made, final=True))
@@ -103,7 +105,8 @@ def test_what_is_as_it_ran_needs_nothing(log: Log, planned: Callable[[Pipeline],
 def test_the_plan_of_changed_windows_is_a_new_life_a_run_and_a_backfill(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """The life begins with the first window that is whole behind the last one written; the backfill goes up to there."""
+    """The life begins with the first window that is whole behind the last one written; the backfill goes up to
+    there."""
     everything(log)
     found = planned(WIDER)
     first = START + 4 * MINUTE
@@ -129,7 +132,8 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
 def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """Without a unit it begins anew; a new life withdraws it, unless readers have seen of it; what has not changed has nothing to end."""
+    """Without a unit it begins anew; a new life withdraws it, unless readers have seen of it; what has not changed has
+    nothing to end."""
     ran(log, SHOP, "per_shop")
     ran(log, SHOP, "balance")
     assert planned(ELSEWHERE).half_written == []
@@ -137,7 +141,8 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
     run(log.database, lambda conn: units.claim(conn, claimed))
 
     assert planned(ELSEWHERE).half_written == [
-        f"batch shop/per_shop/1/0 is half written: 1 of its units are committed under declaration {declarations.fingerprint(SHOP, 'per_shop')}"
+        "batch shop/per_shop/1/0 is half written: 1 of its units are committed under declaration "
+        f"{declarations.fingerprint(SHOP, 'per_shop')}"
     ]
     assert [planned(pipeline).half_written for pipeline in (WIDER, SHOP)] == [[], []]
 
@@ -149,7 +154,8 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
 
 
 def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:
-    """A new one starts with the next run; one that is gone needs nothing; one whose declaration was not kept is said."""
+    """A new one starts with the next run; one that is gone needs nothing; one whose declaration was not kept is
+    said."""
     everything(log)
     log.rows("DELETE FROM onlyonce_private.declarations WHERE query = 'receive'")
     new = Output(name="new", transform=SHOP.outputs[0].transform, window=shop.MINUTE, sink=Delta())

@@ -1,4 +1,5 @@
-"""What is kept, for how long, and that nothing goes which somebody can still ask for; on a real PostgreSQL, without a JVM."""
+"""What is kept, for how long, and that nothing goes which somebody can still ask for; on a real PostgreSQL, without a
+JVM."""
 
 from __future__ import annotations
 
@@ -116,9 +117,12 @@ def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatc
     assert collect.main([]).facts["units removed"] == 10
 
 
-@pytest.mark.parametrize("point", ["collect-after-drop", "retention-after-fold", "retention-after-final", "retention-after-units"])
+@pytest.mark.parametrize(
+    "point", ["collect-after-drop", "retention-after-fold", "retention-after-final", "retention-after-units"]
+)
 def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tmp_path: Path, point: str) -> None:
-    """Sums and units are those of a collection that nobody has killed: none is added twice, none goes that is needed."""
+    """Sums and units are those of a collection that nobody has killed: none is added twice, none goes that is
+    needed."""
     for number in range(4):
         stream.batch(100 + number, uniform(10, number))
     stream.log.rows("UPDATE onlyonce_private.pipelines SET gc_floor = 103 RETURNING 1")
@@ -139,7 +143,8 @@ def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tm
     assert audit.examine().warnings == []
 
 
-# --- staged rows -------------------------------------------------------------------------------------------------------
+# --- staged rows
+# -------------------------------------------------------------------------------------------------------
 
 
 def stage(lineage: str, batch_id: int) -> None:

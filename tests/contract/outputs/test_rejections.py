@@ -1,4 +1,5 @@
-"""The log's side of rejected records: each once, by the batch or backfill that said so last, and gone with its record."""
+"""The log's side of rejected records: each once, by the batch or backfill that said so last, and gone with its
+record."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def row(number: int, hour: int, reason: str = "bad") -> dict[str, Any]:
 def told(log: Log) -> Counter[Any]:
     """(hour, half of the id, reason, batch) of each, by the view."""
     return log.multiset(
-        "SELECT extract(hour FROM window_start)::int, right(record_id, 1), reason, lineage || '/' || batch FROM onlyonce.rejected WHERE instance = 'shop'"
+        "SELECT extract(hour FROM window_start)::int, right(record_id, 1), reason, lineage || '/' || batch FROM "
+        "onlyonce.rejected WHERE instance = 'shop'"
     )
 
 
@@ -65,7 +67,8 @@ def test_what_is_rejected_goes_with_its_record(noted: Log) -> None:
     assert {(hour, low) for hour, low, *_ in told(noted)} == {(0, "f"), (1, "d")}
 
     noted.rows(
-        "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', 1, '1 day', '2026-01-01 01:00Z', 0)"
+        "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', "
+        "1, '1 day', '2026-01-01 01:00Z', 0)"
     )
     run(noted.database, lambda conn: rejections.forget_before(conn, "shop", 1))
     assert {(hour, low) for hour, low, *_ in told(noted)} == {(1, "d")}

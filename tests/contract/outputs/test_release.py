@@ -234,10 +234,15 @@ def test_rows_of_a_batch_that_is_not_committed_wait(shop: Shop) -> None:
 
 
 def test_a_file_that_could_not_be_read_is_released_with_its_content(shop: Shop, tmp_path: Path) -> None:
-    """It is told from a line by the log; its lines go in, not its name. One that is gone is said, and waits. A name may look like a pattern."""
+    """It is told from a line by the log; its lines go in, not its name.
+
+    One that is gone is said, and waits. A name may look like a pattern.
+    """
     there, other, gone = tmp_path / "there [1]*.jsonl", tmp_path / "{t}here:?", tmp_path / "gone.jsonl"
     why = "the file changed after it was listed"
-    shop.batch(2, [(str(path), why) for path in (there, other, gone)], facts={str(path): why for path in (there, other, gone)})
+    shop.batch(
+        2, [(str(path), why) for path in (there, other, gone)], facts={str(path): why for path in (there, other, gone)}
+    )
     there.write_text("one\ntwo\n")
     other.write_text("four\n")
 

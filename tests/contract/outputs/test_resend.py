@@ -1,4 +1,5 @@
-"""A backfill that sends its rows again: once it has ended, under new keys, and nothing of an attempt that was killed."""
+"""A backfill that sends its rows again: once it has ended, under new keys, and nothing of an attempt that was
+killed."""
 
 from __future__ import annotations
 
@@ -106,8 +107,8 @@ def test_rows_of_a_backfill_are_sent_once_it_has_ended_and_under_new_keys(box: O
 
 
 def test_rows_of_killed_attempts_are_never_sent(box: Outbox) -> None:
-    """However many there were: the endpoint has the rows of the attempt that ended, and the outbox nothing of the others,
-    also where the code has changed between them."""
+    """However many there were: the endpoint has the rows of the attempt that ended, and the outbox nothing of the
+    others, also where the code has changed between them."""
     with Endpoint(honours=False) as endpoint:
         for number in range(2):
             Attempt(box).put(named(f"killed{number}", 5))
@@ -145,7 +146,10 @@ def test_an_attempt_that_was_overtaken_can_neither_add_rows_nor_let_them_go(box:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_kills_ends_and_deliveries_sends_what_ended_once(box: Outbox, seed: int) -> None:
-    """Over two intervals side by side, beside the stream, whose rows wait at once. What is begun is held, and it only."""
+    """Over two intervals side by side, beside the stream, whose rows wait at once.
+
+    What is begun is held, and it only.
+    """
     chance, expected, held = random.Random(seed), Counter[str](), dict[tuple[int, int], Counter[str]]()
     under_way: dict[tuple[int, int], Attempt] = {}
     with Endpoint() as endpoint:
@@ -173,7 +177,8 @@ def test_any_order_of_kills_ends_and_deliveries_sends_what_ended_once(box: Outbo
 
 
 def test_a_held_row_keeps_no_row_of_its_key_waiting(box: Outbox) -> None:
-    """The stream goes on while a backfill is at work; the rows that are let go come before later ones that still wait."""
+    """The stream goes on while a backfill is at work; the rows that are let go come before later ones that still
+    wait."""
     one = Attempt(box)
     one.put([{"id": "again", "shop": "a", "n": 0}])
     box.put([{"id": "now", "shop": "a", "n": 1}])

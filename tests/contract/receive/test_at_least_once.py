@@ -1,4 +1,5 @@
-"""At-least-once mode on a real PostgreSQL, without Spark: what the log keeps of it, and the catalog made from `events`."""
+"""At-least-once mode on a real PostgreSQL, without Spark: what the log keeps of it, and the catalog made from
+`events`."""
 
 from __future__ import annotations
 

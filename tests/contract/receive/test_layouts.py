@@ -20,8 +20,10 @@ CORES, MOST, BATCHES = (1, 2, 4, 12), 16, 24
 def test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries(
     log: Log, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Records come again in batches of any size; drivers are killed between two units and go on with other cores; chunks are merged, and collected
-    into filters, meanwhile. A replay has the partitions of its row. What is kept is the distinct input."""
+    """Records come again in batches of any size; drivers are killed between two units and go on with other cores;
+    chunks are merged, and collected into filters, meanwhile.
+
+    A replay has the partitions of its row. What is kept is the distinct input."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     made, shop = np.random.default_rng(seed), Receive(log)
     sent: list[Record] = []

@@ -1,4 +1,5 @@
-"""A batch at whose record each attempt fails, on a real PostgreSQL: a kill at any step does not show, and no worker keeps what was taken back."""
+"""A batch at whose record each attempt fails, on a real PostgreSQL: a kill at any step does not show, and no worker
+keeps what was taken back."""
 
 from __future__ import annotations
 
@@ -52,7 +53,15 @@ class Poisoned:
         if batch.committed:
             return
         query = Query(self.receive.driver, Path(), self.log.database, {})
-        rows = poison.written(query, "shop", batch, _places, lambda chosen: self._written(batch, chosen), _tried, lambda: nullcontext(Path()))
+        rows = poison.written(
+            query,
+            "shop",
+            batch,
+            _places,
+            lambda chosen: self._written(batch, chosen),
+            _tried,
+            lambda: nullcontext(Path()),
+        )
         self.receive.land(batch, rows)
         self.receive.end(batch, len(rows))
 
@@ -91,7 +100,8 @@ POINTS = ("poison-after-count", "poison-before-refuse", "poison-before-commit", 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_while_a_record_is_refused_does_not_show(log: Log, tmp_path: Path, point: str) -> None:
-    """The same runs again: one record is refused, each other one is kept once, and nothing of the refused one is in the catalog."""
+    """The same runs again: one record is refused, each other one is kept once, and nothing of the refused one is in the
+    catalog."""
     poisoned = Poisoned(log)
     Processes(log, tmp_path).killed(poisoned.attempts, point)
     assert log.rows("SELECT 1 FROM onlyonce.batches WHERE state = 'committed'") == []
@@ -113,7 +123,10 @@ A, MENDED, C = RECORDS[:3]
 def test_a_worker_forgets_a_chunk_that_was_taken_back(
     log: Log, monkeypatch: pytest.MonkeyPatch, first: list[Record]
 ) -> None:
-    """Another worker makes it again, of other ids. The first one takes a mended record for no duplicate, and those that are there for some."""
+    """Another worker makes it again, of other ids.
+
+    The first one takes a mended record for no duplicate, and those that are there for some.
+    """
     receive = Receive(log, partitions=1)
     batch = receive.begin(BUCKET)
     workers = [WorkerCache() for _ in range(2)]

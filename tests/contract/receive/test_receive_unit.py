@@ -91,7 +91,9 @@ def whole_batch(log: Log, driver: Driver, batch: int, partitions: int, records: 
     return found
 
 
-def test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To write takes most of a task's time, and an executor has few sessions."""
     told: list[str] = []
 
@@ -135,7 +137,8 @@ def driver(log: Log) -> Driver:
 
 
 def test_each_record_has_a_fate_and_the_unit_counts_them(log: Log, driver: Driver) -> None:
-    """Kept, a duplicate of a twin, invalid; the largest time is of those that are kept, and goes with the control row."""
+    """Kept, a duplicate of a twin, invalid; the largest time is of those that are kept, and goes with the control
+    row."""
     records = [
         Record(1, 1, time=50, unknown=True), Record(2, 2, time=10), Record(1, 1, time=60, unknown=True),
         Record(9, 9, time=99, code=INVALID), Record(-5, -6, time=-3),
@@ -327,7 +330,10 @@ def test_a_task_of_an_overtaken_driver_commits_nothing(log: Log, driver: Driver)
 
 
 def test_a_chunk_that_is_gone_stops_the_batch(log: Log, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its duplicates could not be told any more; nothing is guessed. Merged it would be in another chunk: this is lost."""
+    """Its duplicates could not be told any more; nothing is guessed.
+
+    Merged it would be in another chunk: this is lost.
+    """
     judged(work_of(log, driver), numbered(1))
     catalog_lookup.forget()
     filters = catalog.filters

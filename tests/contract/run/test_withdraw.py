@@ -1,4 +1,5 @@
-"""A begun batch of an output whose checkpoint is lost: what a new life withdraws, what it must not, and whom it fences."""
+"""A begun batch of an output whose checkpoint is lost: what a new life withdraws, what it must not, and whom it
+fences."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ STAYS = {
 
 
 class Output:
-    """The output per_shop of a platform, with a batch that has begun; its sink is what the log says it was declared as."""
+    """The output per_shop of a platform, with a batch that has begun; its sink is what the log says it was declared
+    as."""
 
     def __init__(self, log: Log, write: str, target: str) -> None:
         self.log, self.driver = log, log.start("shop", "per_shop")
@@ -73,7 +75,8 @@ class Output:
         """Record a file of the batch, as a unit of sharded files does; it has no pane yet."""
         self.log.rows(
             "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, place, "
-            "temporary, name, rows, bytes, checksum) VALUES ('shop', 'per_shop', %s, 0, 0, 0, 1, 'p', 't', 'n-{pane}', 1, 1, 'c')",
+            "temporary, name, rows, bytes, checksum) VALUES ('shop', 'per_shop', %s, 0, 0, 0, 1, 'p', 't', "
+            "'n-{pane}', 1, 1, 'c')",
             self.driver.lineage,
         )
 
@@ -146,7 +149,9 @@ def test_a_table_holds_a_transaction_after_its_history_was_cleaned(home: Log, *,
 
 
 def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(home: Log) -> None:
-    """No epoch fences a table: a driver that wakes between the look and the mark has its rows there, and its unit must stay.
+    """No epoch fences a table: a driver that wakes between the look and the mark has its rows there, and its unit must
+    stay.
+
     The next attempt sees them."""
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
@@ -168,7 +173,8 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
 
 
 def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
-    """Its transaction is taken before its unit goes: also by a new life that was killed between, and is asked for again."""
+    """Its transaction is taken before its unit goes: also by a new life that was killed between, and is asked for
+    again."""
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
     output.unit("witness", 1)
@@ -186,7 +192,10 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
 
 
 def test_the_deletes_of_a_withdrawn_batch_can_not_land_either(home: Log) -> None:
-    """They come before the rows, so an older driver may wake before both. A batch whose deletes are there is withdrawn too: a new life writes them again."""
+    """They come before the rows, so an older driver may wake before both.
+
+    A batch whose deletes are there is withdrawn too: a new life writes them again.
+    """
     output = Output(home, "upsert", TABLE)
     commit(output.table, EMPTY, "another", 0)
     kept = deleted_keys.made(output.table)

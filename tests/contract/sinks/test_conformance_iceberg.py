@@ -33,7 +33,9 @@ QUICK = {
         for case in CASES
     ],
 )  # fmt: skip
-def test_an_iceberg_sink_does_what_it_promises(sink: type[IcebergAppend], case: Case, shared: Log, tmp_path: Path) -> None:
+def test_an_iceberg_sink_does_what_it_promises(
+    sink: type[IcebergAppend], case: Case, shared: Log, tmp_path: Path
+) -> None:
     """In both modes, in every case, by the guarantee that it declares."""
     under_test = sink(shared, ODD_NAMES[0] if case is odd_names_mean_only_themselves else "text")
     try:
@@ -47,7 +49,9 @@ def test_an_iceberg_sink_does_what_it_promises(sink: type[IcebergAppend], case: 
     [(LeavesItToPyiceberg, cases.of_twins_one_writes), (AsksSnapshotsOnly, cases.a_unit_written_twice_is_there_once)],
     ids=lambda one: one.__name__,
 )
-def test_the_suite_fails_an_iceberg_sink_that_is_broken(sink: type[IcebergAppend], case: Case, shared: Log, tmp_path: Path) -> None:
+def test_the_suite_fails_an_iceberg_sink_that_is_broken(
+    sink: type[IcebergAppend], case: Case, shared: Log, tmp_path: Path
+) -> None:
     """Each by a case that is about its mistake."""
     under_test = sink(shared)
     try:

@@ -1,4 +1,5 @@
-"""The reported cases `tests/cases/constraints`: rows that a team's PostgreSQL table rejects are refused at once, with the cause."""
+"""The reported cases `tests/cases/constraints`: rows that a team's PostgreSQL table rejects are refused at once, with
+the cause."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FOLDERS = sorted(path.parent for path in CASES.glob("*/table.sql"))
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_rows_that_a_constraint_rejects_are_refused(log: Log, folder: Path) -> None:
-    """A constraint, a domain, a foreign key that is checked at COMMIT and a trigger; the row beside them is not written either."""
+    """A constraint, a domain, a foreign key that is checked at COMMIT and a trigger; the row beside them is not written
+    either."""
     driver: Driver = log.start("shop", "per_shop")
     log.rows("CREATE SCHEMA results")
     log.rows((folder / "table.sql").read_text())

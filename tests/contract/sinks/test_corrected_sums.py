@@ -39,7 +39,8 @@ def driver(log: Log) -> Driver:
     log.rows("CREATE SCHEMA results")
     log.rows("CREATE TABLE results.shop (shop text, cents bigint, UNIQUE NULLS NOT DISTINCT (shop))")
     log.rows(
-        "CREATE TABLE results.shop_by_window (window_start timestamptz, window_end timestamptz, shop text, cents bigint)"
+        "CREATE TABLE results.shop_by_window (window_start timestamptz, window_end timestamptz, shop text, cents "
+        "bigint)"
     )
     return driver
 
@@ -139,12 +140,15 @@ def sums_table(log: Log, on_backfill: Any) -> SinkTable:
 
 @pytest.mark.parametrize(("began", "now"), [("skip", "correct"), ("correct", "skip")])
 def test_a_table_of_sums_is_kept_by_window_from_its_first_row_or_never(log: Log, began: str, now: str) -> None:
-    """A gap in what the windows have added would make a correction wrong, so the declaration can't change under a table."""
+    """A gap in what the windows have added would make a correction wrong, so the declaration can't change under a
+    table."""
 
     def make(connection: Connection, made: SinkTable) -> None:
         made.make(connection, "sums", {"shop": "text", "cents": "bigint"}, ("shop",))
         if began == "correct":
-            made._keep(connection, "sums_by_window", names.BY_WINDOW_NOTE, {"window_start": "timestamp with time zone"}, ())
+            made._keep(
+                connection, "sums_by_window", names.BY_WINDOW_NOTE, {"window_start": "timestamp with time zone"}, ()
+            )
 
     def check(on_backfill: str) -> None:
         table = sums_table(log, on_backfill)

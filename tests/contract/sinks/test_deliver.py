@@ -71,8 +71,8 @@ def test_each_row_is_sent_once_in_order_under_a_key_of_its_own(box: Outbox) -> N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once(box: Outbox, seed: int) -> None:
-    """It drops answers and requests, handles some twice, and answers 429, 500, 502 and 503: nothing is lost or doubled, and
-    each shop's rows are in order."""
+    """It drops answers and requests, handles some twice, and answers 429, 500, 502 and 503: nothing is lost or doubled,
+    and each shop's rows are in order."""
     chance, rows = random.Random(seed), sales(60, shops=4)
     box.put(rows[:30])
     box.put(rows[30:])
@@ -154,7 +154,8 @@ def test_a_refusal_is_a_dead_letter_at_once_and_the_way_out_sends_it(box: Outbox
 
 
 def test_retries_are_bounded(box: Outbox) -> None:
-    """A row that never gets a good answer is sent `attempts` times, then it is a dead letter; others are not held up."""
+    """A row that never gets a good answer is sent `attempts` times, then it is a dead letter; others are not held
+    up."""
     rows = sales(6)
     box.put(rows)
 
@@ -238,8 +239,8 @@ def test_an_attempt_is_in_the_log_before_it_is_made(box: Outbox) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_does_not_show(box: Outbox, tmp_path: Path, point: str) -> None:
-    """SIGKILL at each point, then the same again: by its keys the endpoint has each row once, and in order; what came to it
-    twice under one key are rows that the log marks."""
+    """SIGKILL at each point, then the same again: by its keys the endpoint has each row once, and in order; what came
+    to it twice under one key are rows that the log marks."""
     rows = sales(24)
     box.put(rows)
     with Endpoint(honours=False) as endpoint:
@@ -290,7 +291,8 @@ def test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement(box: Outbox)
         first.start()
         assert endpoint.came.wait(60)
         box.log.rows(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'onlyonce/shop/notify/deliver'"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = "
+            "'onlyonce/shop/notify/deliver'"
         )
         box.deliver(hook(endpoint))
         go.set()
@@ -418,7 +420,7 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
     old = "committed_at = now() - interval '40 days', answered_at = now() - interval '31 days'"
     for seq, change in enumerate([
         f"state = 'delivered', attempts = 1, {old}", "state = 'delivered', attempts = 1, answered_at = now()", old,
-        f"state = 'dead', {old}", f"state = 'delivered', attempts = 2, unanswered = 1, first_unanswered_at = now(), uncertain = true, {old}",
+        f"state = 'dead', {old}", "state = 'delivered', attempts = 2, unanswered = 1, first_unanswered_at = now(), uncertain = true, " f"{old}",
         f"state = 'delivered', attempts = 2, unanswered = 1, first_unanswered_at = now(), {old}",
     ]):  # fmt: skip
         box.log.rows(f"UPDATE onlyonce_private.outbox SET {change} WHERE seq = {seq}")

@@ -1,4 +1,5 @@
-"""Webhooks that take several rows in a request: each row has its own id and its own fate, whatever it shares a request with."""
+"""Webhooks that take several rows in a request: each row has its own id and its own fate, whatever it shares a request
+with."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def named(request: Request) -> list[str]:
 
 
 def test_rows_share_requests_in_order_each_with_its_own_id(box: Outbox) -> None:
-    """Over several units: events of CloudEvents' batch format, whose ids are the rows' keys, and a request has no key of its own."""
+    """Over several units: events of CloudEvents' batch format, whose ids are the rows' keys, and a request has no key
+    of its own."""
     rows = sales(60)
     for part in range(3):
         box.put(rows[20 * part : 20 * part + 20])
@@ -51,8 +53,9 @@ def test_rows_share_requests_in_order_each_with_its_own_id(box: Outbox) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_misbehaving_endpoint_that_honours_the_ids_has_each_row_once(box: Outbox, seed: int) -> None:
-    """It drops answers and requests, handles some twice, answers 429 and 5xx, and refuses what it does not like: nothing is lost or
-    doubled, each shop's rows are in order, and what it refuses of good rows it gets in other company."""
+    """It drops answers and requests, handles some twice, answers 429 and 5xx, and refuses what it does not like:
+    nothing is lost or doubled, each shop's rows are in order, and what it refuses of good rows it gets in other
+    company."""
     chance, rows = random.Random(seed), sales(120, shops=4)
     box.put(rows[:60])
     box.put(rows[60:])
@@ -93,13 +96,16 @@ def test_a_row_that_is_refused_takes_no_other_with_it(box: Outbox, bad: set[str]
     assert endpoint.ids() == ids(rows) - Counter(bad)
     assert in_order(endpoint.effects)
     assert box.ids("state = 'dead' AND answer LIKE '422 %%no such customer%%'") == bad
-    assert box.log.multiset("SELECT attempts, unanswered, uncertain FROM onlyonce.outbox") == Counter({(1, 0, False): 100})
+    assert box.log.multiset("SELECT attempts, unanswered, uncertain FROM onlyonce.outbox") == Counter(
+        {(1, 0, False): 100}
+    )
     assert len(endpoint.requests) <= 20 * len(bad)
 
 
 @pytest.mark.parametrize("attempts", [2, 6])
 def test_a_row_at_which_the_endpoint_breaks_takes_no_other_with_it(box: Outbox, attempts: int) -> None:
-    """It answers 500 to each request with that row: with each attempt its rows share one with fewer, and at the last each is alone."""
+    """It answers 500 to each request with that row: with each attempt its rows share one with fewer, and at the last
+    each is alone."""
     rows = sales(20)
     box.put(rows)
 
@@ -115,7 +121,8 @@ def test_a_row_at_which_the_endpoint_breaks_takes_no_other_with_it(box: Outbox, 
 
 
 def test_after_a_lost_answer_the_same_rows_come_again_and_no_others(box: Outbox) -> None:
-    """Under the same ids, in smaller requests; an endpoint that ignores them has these twice, and the log marks them."""
+    """Under the same ids, in smaller requests; an endpoint that ignores them has these twice, and the log marks
+    them."""
     rows = sales(30)
     box.put(rows, key=None)
 
@@ -161,13 +168,16 @@ def test_a_request_has_so_many_bytes_or_one_row(box: Outbox, monkeypatch: pytest
 
     assert endpoint.ids() == ids(rows)
     assert in_order(endpoint.effects)
-    assert [named(request) for request in endpoint.requests if int(request.headers["content-length"]) > 3000] == [["s0007"]]
+    assert [named(request) for request in endpoint.requests if int(request.headers["content-length"]) > 3000] == [
+        ["s0007"]
+    ]
     assert max(len(request.body) for request in endpoint.requests) > 5
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_does_not_show(box: Outbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    """SIGKILL at each point, then the same again: what came twice came under one id, and are rows that the log marks."""
+    """SIGKILL at each point, then the same again: what came twice came under one id, and are rows that the log
+    marks."""
     monkeypatch.setenv("TEST_BATCH", "5")
     rows = sales(24)
     box.put(rows)

@@ -1,4 +1,5 @@
-"""BigQuery, with Google's own client: rows of the outbox reach a server that speaks `insertAll` and misbehaves on purpose."""
+"""BigQuery, with Google's own client: rows of the outbox reach a server that speaks `insertAll` and misbehaves on
+purpose."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def test_a_row_that_the_server_rejects_is_invalid_with_its_reason_and_keeps_no_o
 def test_a_misbehaving_server_that_remembers_has_each_row_once(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """It drops answers and requests, handles some twice, has backend errors with and without effect, and too much to do."""
+    """It drops answers and requests, handles some twice, has backend errors with and without effect, and too much to
+    do."""
     monkeypatch.setattr(bigquery, "ROWS", 20)
     chance, rows = random.Random(seed), sales(300)
     put(box, rows)
@@ -156,7 +158,9 @@ def test_a_row_is_there_twice_only_where_the_answer_was_lost_and_the_server_forg
     assert len(twice) == 20
     times = Counter(insert_id for request in requested(server) for insert_id in request)
     assert {insert_id for insert_id, n in times.items() if n > 1} == lost
-    assert dict(box.log.rows("SELECT unique_id, uncertain FROM onlyonce.commits")) == dict(zip(units, (20, 0), strict=True))
+    assert dict(box.log.rows("SELECT unique_id, uncertain FROM onlyonce.commits")) == dict(
+        zip(units, (20, 0), strict=True)
+    )
 
 
 @pytest.mark.parametrize("reply", [quota(), quota(reason="quotaExceeded"), quota(429)])
@@ -205,8 +209,8 @@ def test_a_server_that_is_away_costs_no_attempt(box: Outbox, monkeypatch: pytest
 def test_a_kill_between_request_and_record_is_known(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgets: bool
 ) -> None:
-    """The next deliverer finds the attempts in the log, sends them again under their ids, and marks what may be there twice:
-    nothing, while the server remembers for as long as it is declared to."""
+    """The next deliverer finds the attempts in the log, sends them again under their ids, and marks what may be there
+    twice: nothing, while the server remembers for as long as it is declared to."""
     rows = sales(40)
     put(box, rows)
     with BigQueryServer() as server:

@@ -1,4 +1,5 @@
-"""BigQuery's write streams, with Google's own client: units of the outbox reach a server that refuses a repeated offset, and misbehaves."""
+"""BigQuery's write streams, with Google's own client: units of the outbox reach a server that refuses a repeated
+offset, and misbehaves."""
 
 from __future__ import annotations
 
@@ -57,14 +58,29 @@ def test_each_unit_is_a_stream_whose_rows_become_visible_as_one(box: Outbox, mon
 
 def test_values_arrive_as_the_types_of_the_table(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last digit and microsecond; null is null."""
-    row = {"id": "a", "shop": None, "n": 2**62, "at": "2026-01-01T00:00:00.123456Z", "day": "2026-02-28", "text": "🛒 \" é\n"}
+    row = {
+        "id": "a",
+        "shop": None,
+        "n": 2**62,
+        "at": "2026-01-01T00:00:00.123456Z",
+        "day": "2026-02-28",
+        "text": '🛒 " é\n',
+    }
     box.put([row], key=None)
-    box.log.rows("UPDATE onlyonce_private.outbox SET payload = left(payload, -1) || ', \"amount\": 12345678901234567890.123456789}'")
+    box.log.rows(
+        'UPDATE onlyonce_private.outbox SET payload = left(payload, -1) || \', "amount": '
+        "12345678901234567890.123456789}'"
+    )
     with WriteStreams() as server:
         send(box, server, monkeypatch)
 
     assert server.rows() == [
-        row | {"at": datetime(2026, 1, 1, 0, 0, 0, 123456, UTC), "day": date(2026, 2, 28), "amount": Decimal("12345678901234567890.123456789")}
+        row
+        | {
+            "at": datetime(2026, 1, 1, 0, 0, 0, 123456, UTC),
+            "day": date(2026, 2, 28),
+            "amount": Decimal("12345678901234567890.123456789"),
+        }
     ]
 
 
@@ -73,7 +89,8 @@ FAULTS: list[Fault] = ["", "lost before", "lost after", "too busy", "twice"]
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])
 def test_whatever_is_lost_each_row_is_there_once(box: Outbox, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Requests of any kind, answers of any request, the process between two of its steps, the server: against the rows that were put."""
+    """Requests of any kind, answers of any request, the process between two of its steps, the server: against the rows
+    that were put."""
     chance = random.Random(seed)
     rows: list[Row] = []
     for unit in range(3):
@@ -94,7 +111,9 @@ def test_whatever_is_lost_each_row_is_there_once(box: Outbox, monkeypatch: pytes
     server = WriteStreams(lambda number, _: chance.choice(FAULTS) if number < 60 and chance.random() < 0.25 else "")
     for _ in range(60):
         with server, suppress(OnlyonceError, FailPoint):
-            monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", chance.choice([120, 300, 1000]))  # as of another version
+            monkeypatch.setattr(
+                bigquery_rows, "REQUEST_BYTES", chance.choice([120, 300, 1000])
+            )  # as of another version
             send(box, server, monkeypatch)
             break
 
@@ -109,8 +128,12 @@ POINTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("point", [p if p == "deliver-unit-after-write" else pytest.param(p, marks=pytest.mark.whole) for p in POINTS])
-def test_a_kill_at_any_point_does_not_show(box: Outbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    "point", [p if p == "deliver-unit-after-write" else pytest.param(p, marks=pytest.mark.whole) for p in POINTS]
+)
+def test_a_kill_at_any_point_does_not_show(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str
+) -> None:
     """SIGKILL of the deliverer; the next one goes on in the same stream."""
     rows = sales(20)
     box.put(rows)
@@ -144,7 +167,11 @@ def test_of_two_that_write_a_unit_at_once_one_is_seen(box: Outbox, monkeypatch: 
 
 
 def test_a_stream_with_a_part_of_the_rows_is_not_committed(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests of one attempt end within those of the next, as of another version: what lies over is refused as a whole. It is sent anew."""
+    """Requests of one attempt end within those of the next, as of another version: what lies over is refused as a
+    whole.
+
+    It is sent anew.
+    """
     rows = sales(20)
     box.put(rows)
     with WriteStreams(lambda number, _: "lost after" if number == 3 else "") as server:
@@ -163,7 +190,10 @@ REFUSED: dict[str, tuple[Callable[[WriteStreams], object], str]] = {
     "no such column": (lambda server: server.columns.pop("n"), "unexpected field"),
     "another type": (lambda server: server.columns.update(shop="INT64"), "can't hold its rows"),
     "a type that does not travel": (lambda server: server.columns.update(raw="BYTES"), "column raw of p.d.t is BYTES"),
-    "a row that the server rejects": (lambda server: setattr(server, "rejects", lambda row: row["n"] == 7), "rejects row 7: no such shop"),
+    "a row that the server rejects": (
+        lambda server: setattr(server, "rejects", lambda row: row["n"] == 7),
+        "rejects row 7: no such shop",
+    ),
 }
 
 
@@ -200,7 +230,9 @@ def test_a_stream_that_the_server_has_forgotten_is_refused(box: Outbox, monkeypa
     assert server.rows() == []
 
 
-def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Retryable, with what it means for the rows."""
     rows = sales(5)
     box.put(rows)
@@ -216,7 +248,9 @@ def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(box: 
 def test_a_unit_of_which_insert_ids_have_sent_a_part_is_refused(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else that part would be there twice."""
     box.put(sales(5))
-    box.log.rows("UPDATE onlyonce_private.outbox SET state = 'delivered', attempts = 1, answered_at = now() WHERE seq = 0")
+    box.log.rows(
+        "UPDATE onlyonce_private.outbox SET state = 'delivered', attempts = 1, answered_at = now() WHERE seq = 0"
+    )
     with WriteStreams() as server, pytest.raises(Refused, match="sent in another way"):
         send(box, server, monkeypatch)
 

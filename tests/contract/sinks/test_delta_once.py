@@ -26,6 +26,7 @@ from tests.support.delta_history import clean_history
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
 TRIES = 5
 
+
 class Writer:
     """Writes one row under the transaction of a commit."""
 
@@ -123,7 +124,10 @@ def constrain(table: Path) -> None:
 
 
 def make_again(table: Path, versions: int = 2) -> None:
-    """Put another table of the same form in the table's place, with so many versions. The data files stay, as they do in a store."""
+    """Put another table of the same form in the table's place, with so many versions.
+
+    The data files stay, as they do in a store.
+    """
     shutil.rmtree(table / "_delta_log")
     for _ in range(versions):
         write_deltalake(str(table), pa.table({"n": pa.array([], pa.int64())}), mode="append")
@@ -131,11 +135,19 @@ def make_again(table: Path, versions: int = 2) -> None:
 
 @pytest.mark.parametrize("kind", ["append", "change"])
 @pytest.mark.parametrize("when", ["before the try", "during the try"])
-@pytest.mark.parametrize(("alter", "refused"), [(constrain, Retryable), (make_again, Refused)], ids=["altered", "made again"])
+@pytest.mark.parametrize(
+    ("alter", "refused"), [(constrain, Retryable), (make_again, Refused)], ids=["altered", "made again"]
+)
 def test_rows_that_were_checked_for_another_form_are_not_committed(
-    table: Path, monkeypatch: pytest.MonkeyPatch, alter: Callable[[Path], None], refused: type[Exception], kind: str, when: str
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alter: Callable[[Path], None],
+    refused: type[Exception],
+    kind: str,
+    when: str,
 ) -> None:
-    """The table has a constraint by then which the rows may break, or it is another table of the same form, which has no transaction of earlier batches."""
+    """The table has a constraint by then which the rows may break, or it is another table of the same form, which has
+    no transaction of earlier batches."""
     checked, left = opening.form(opening.table(table)), [None]
     opened = Appended(table)
 
@@ -165,14 +177,17 @@ def test_rows_that_were_checked_for_another_form_are_not_committed(
         "append": lambda: own_tables.append(written, opened, COMMIT, form=checked),
         "change": lambda: changing.change(table, COMMIT, Add(), form=checked),
     }
-    with pytest.raises(refused, match=r"changed while a batch was written|is another table than the one that the output wrote to"):
+    with pytest.raises(
+        refused, match=r"changed while a batch was written|is another table than the one that the output wrote to"
+    ):
         writes[kind]()
     assert rows(table) == []
 
 
 @pytest.mark.parametrize("versions", [1, 3, 4])
 def test_a_look_sees_that_a_table_was_made_again(table: Path, versions: int) -> None:
-    """With a log that is shorter than the old one, as long, or longer: a commit under the old log's next version would be lost, or in a table that nothing was checked for."""
+    """With a log that is shorter than the old one, as long, or longer: a commit under the old log's next version would
+    be lost, or in a table that nothing was checked for."""
     make_again(table, 3)
     opened = Appended(table)
     make_again(table, versions)

@@ -1,4 +1,5 @@
-"""A history (SCD type 2): each change is a version of its row, in its place, whatever comes first, comes again or is killed."""
+"""A history (SCD type 2): each change is a version of its row, in its place, whatever comes first, comes again or is
+killed."""
 
 from __future__ import annotations
 
@@ -37,7 +38,14 @@ def seconds(time: datetime | None) -> int | None:
 def rows_of(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """All changes of a batch, each once, as receive has kept them."""
     return [
-        {"key": one.key, "position": one.position, "value": one.value, "gone": one.deleted, "valid_from": at(one.position)} for one in sorted({*changes})
+        {
+            "key": one.key,
+            "position": one.position,
+            "value": one.value,
+            "gone": one.deleted,
+            "valid_from": at(one.position),
+        }
+        for one in sorted({*changes})
     ]
 
 
@@ -49,16 +57,22 @@ def versions(log: Log) -> set[Version]:
     """What is in the table, times as seconds."""
     found = log.rows("SELECT key, position, value, valid_from, valid_to, is_current FROM results.customers")
     assert len({row[:2] for row in found}) == len(found)
-    return {(key, position, value, seconds(since), seconds(until), current) for key, position, value, since, until, current in found}  # type: ignore[misc]
+    return {
+        (key, position, value, seconds(since), seconds(until), current)
+        for key, position, value, since, until, current in found
+    }  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])
 def test_each_version_holds_until_the_next_change_of_its_key(log: Log, seed: int) -> None:
-    """Changes out of order, several of a key in one batch, kills at each point and batches written again; `onlyonce.testing` has the same."""
+    """Changes out of order, several of a key in one batch, kills at each point and batches written again;
+    `onlyonce.testing` has the same."""
     chance = random.Random(seed)
     table, target = made(log), Target(Output(name="customers", transform="a:b", sink=SINK))
     seen: list[Change] = []
-    for number, batch in enumerate(source.cut(chance, source.delivered(chance, source.made(chance, keys=5, changes=90)))):
+    for number, batch in enumerate(
+        source.cut(chance, source.delivered(chance, source.made(chance, keys=5, changes=90)))
+    ):
         rows = rows_of({*batch} - {*seen})
         if chance.random() < 0.5:
             table.killed(number, rows, chance.choice(POINTS), SCHEMA)
@@ -68,7 +82,15 @@ def test_each_version_holds_until_the_next_change_of_its_key(log: Log, seed: int
         seen += batch
         assert versions(log) == source.history(seen)
     assert {
-        (row["key"], row["position"], row["value"], seconds(row["valid_from"]), seconds(row["valid_to"]), row["is_current"]) for row in target.rows()
+        (
+            row["key"],
+            row["position"],
+            row["value"],
+            seconds(row["valid_from"]),
+            seconds(row["valid_to"]),
+            row["is_current"],
+        )
+        for row in target.rows()
     } == source.history(seen)
 
 
@@ -90,7 +112,8 @@ def test_a_history_without_deletes_has_all_rows_as_versions(log: Log) -> None:
 
 
 def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(log: Log) -> None:
-    """Two changes of a key at one position, a version without a beginning, a null key; and rows that don't say when they begin."""
+    """Two changes of a key at one position, a version without a beginning, a null key; and rows that don't say when
+    they begin."""
     table = made(log)
     [row] = rows_of([Change(1, "a", "c", 1)])
     with pytest.raises(InvariantBroken, match=r"two rows have the same keys \(key, position\)"):

@@ -1,4 +1,7 @@
-"""A commit to an Iceberg table is there once, whatever comes between; its table is made, grows, or is refused. A catalog on SQLite, without a JVM."""
+"""A commit to an Iceberg table is there once, whatever comes between; its table is made, grows, or is refused.
+
+A catalog on SQLite, without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,9 @@ def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> Non
     snapshot = table.refresh().current_snapshot()
     assert snapshot
     assert snapshot.summary
-    told = {name: value for name, value in snapshot.summary.additional_properties.items() if name.startswith("onlyonce.")}
+    told = {
+        name: value for name, value in snapshot.summary.additional_properties.items() if name.startswith("onlyonce.")
+    }
     assert told == {
         "onlyonce.lineage": "shop/per_shop/1", "onlyonce.output": "per_shop", "onlyonce.batch": "3", "onlyonce.epoch": "1",
         "onlyonce.unit": "shop/per_shop/1/3/per_shop/0", "onlyonce.content": "content",
@@ -115,7 +120,8 @@ def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> Non
 
 
 def test_a_commit_gives_the_snapshot_that_has_its_rows(table: Table) -> None:
-    """Also when it is there already, and of rows in the place of others, which takes a snapshot that deletes before it; none once it has expired."""
+    """Also when it is there already, and of rows in the place of others, which takes a snapshot that deletes before it;
+    none once it has expired."""
     made = commits.once(table, commit(0), files(A))
     assert made == table.refresh().current_snapshot().snapshot_id  # type: ignore[union-attr]
     replaced = commits.once(table, commit(1), files(B), EqualTo("shop", "a"))
@@ -126,7 +132,9 @@ def test_a_commit_gives_the_snapshot_that_has_its_rows(table: Table) -> None:
     assert commits._snapshot(table.refresh().metadata, commit(0)) is None
 
 
-def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(
+    lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commit is conditional, and what came between is looked at before it is tried again."""
     twin = lake.load_table(PLACE.where)
     between(monkeypatch, lambda: commits.once(twin, commit(), files(A)))
@@ -134,14 +142,18 @@ def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(lake:
     assert seen(table) == [("a", 1)]
 
 
-def test_rows_that_others_commit_between_look_and_commit_stay(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_others_commit_between_look_and_commit_stay(
+    lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another output's, a person's: both are there."""
     between(monkeypatch, lambda: lake.load_table(PLACE.where).append(pa.Table.from_pylist([B])))
     commits.once(table, commit(), files(A))
     assert seen(table) == [("a", 1), ("b", 2)]
 
 
-def test_a_table_that_is_made_again_between_look_and_commit_is_refused(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_made_again_between_look_and_commit_is_refused(
+    lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The new one has no property of an earlier batch."""
 
     def make_again() -> None:
@@ -170,7 +182,14 @@ def test_rows_of_files_that_differ_from_the_unit_are_not_committed(lake: Catalog
     parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
     found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", types.DoubleType())), partition_spec=parts)
     rows = pa.table({"x": [0.0, -0.0, 1.0], content_hash.HASH: [1, 2, 3]})
-    meant = content_hash.received(rows.column_names, [row[data_files.TALLY] for part in data_files.writing(found)(iter(rows.to_batches())) for row in part.to_pylist()])
+    meant = content_hash.received(
+        rows.column_names,
+        [
+            row[data_files.TALLY]
+            for part in data_files.writing(found)(iter(rows.to_batches()))
+            for row in part.to_pylist()
+        ],
+    )
     unit = UnitId("shop/per_shop/1", 0, "per_shop", 0)
 
     with pytest.raises(InvariantBroken, match=r"has 3 rows .* wrote 5 rows .* or wrote them twice"):
@@ -226,7 +245,9 @@ def test_a_property_that_somebody_has_changed_stops_the_batch(table: Table) -> N
         commits.once(table, commit(), files(A))
 
 
-def test_others_without_end_are_told_and_leave_nothing_of_the_batch(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_without_end_are_told_and_leave_nothing_of_the_batch(
+    lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run ends, to be tried again."""
     put, other = commits._put, lake.load_table(PLACE.where)
 
@@ -251,7 +272,9 @@ def test_replaced_rows_go_and_come_in_one_commit(lake: Catalog, table: Table, mo
     backfill = Commit("shop/per_shop/backfill", "per_shop", 0, 1, "unit", "content")
     commits.once(table, backfill, files(new), EqualTo("shop", "a"))
     assert seen(table) == [("a", 10), ("b", 2)]
-    assert all(moment in ([("a", 1), ("b", 2)], [("a", 1), ("a", 3), ("b", 2)], [("a", 10), ("b", 2)]) for moment in moments)
+    assert all(
+        moment in ([("a", 1), ("b", 2)], [("a", 1), ("a", 3), ("b", 2)], [("a", 10), ("b", 2)]) for moment in moments
+    )
 
 
 def test_rows_are_replaced_by_none(table: Table) -> None:
@@ -272,7 +295,9 @@ def test_a_new_column_is_added_and_old_rows_have_none_of_it(lake: Catalog, table
 def test_rows_come_into_the_partitions_of_a_table_by_columns_as_they_are(lake: Catalog) -> None:
     """Each file has the rows of one."""
     lake.create_namespace("sales")
-    lake.create_table(PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "shop")))
+    lake.create_table(
+        PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "shop"))
+    )
     table = made(lake, WANTED)
     commits.once(table, commit(), files(A, B, A))
     assert seen(table) == [("a", 1), ("a", 1), ("b", 2)]
@@ -282,12 +307,16 @@ def test_rows_come_into_the_partitions_of_a_table_by_columns_as_they_are(lake: C
 
 def two(*, required: bool = False) -> Schema:
     """The columns of the table, as a team makes it."""
-    return Schema(NestedField(1, "shop", StringType(), required=False), NestedField(2, "n", LongType(), required=required))
+    return Schema(
+        NestedField(1, "shop", StringType(), required=False), NestedField(2, "n", LongType(), required=required)
+    )
 
 
 def test_what_can_not_be_written_is_refused_before_anything_is(lake: Catalog, table: Table) -> None:
     """Another type; a required column that the rows lack; a type that Iceberg has none for; nothing is added."""
-    changed = spark.StructType([spark.StructField("n", spark.StringType()), spark.StructField("more", spark.LongType())])
+    changed = spark.StructType(
+        [spark.StructField("n", spark.StringType()), spark.StructField("more", spark.LongType())]
+    )
     with pytest.raises(Refused, match=r"column n is string, but in sales\.per_shop it is long"):
         made(lake, changed)
     with pytest.raises(Refused, match="column gap is interval"):
@@ -320,7 +349,8 @@ def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.Monkey
 
 
 def test_a_table_belongs_to_one_output(lake: Catalog, table: Table) -> None:
-    """Whoever claims it later is refused, and may have loaded it before it was claimed; its own output may claim it again."""
+    """Whoever claims it later is refused, and may have loaded it before it was claimed; its own output may claim it
+    again."""
     early = lake.load_table(PLACE.where)
     owners.claim(table, "shop/per_shop of platform 1")
     owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 1")
@@ -344,7 +374,8 @@ def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(ta
 
 @plants("snapshots of Iceberg")
 def test_each_file_of_each_snapshot_is_searched_for_an_erasure(table: Table) -> None:
-    """Rows of the table as it is, rows that older snapshots have, the bounds in manifests, which have the beginning of a long value only, and files without a snapshot."""
+    """Rows of the table as it is, rows that older snapshots have, the bounds in manifests, which have the beginning of
+    a long value only, and files without a snapshot."""
     who = "a.person.with.a.long.name@example.org"
     commits.once(table, commit(0), files({"shop": who, "n": 1}))
     commits.once(table, commit(1), files(B), EqualTo("shop", who))
@@ -352,7 +383,9 @@ def test_each_file_of_each_snapshot_is_searched_for_an_erasure(table: Table) -> 
     [orphan] = files({"shop": who, "n": 3})(table)
     mentions = Mentions(erasing.read(f"shop = '{who}'", {"shop": "string"}))
 
-    places = {file.at: place.goes for file in StoredInIceberg(PLACE.text).files() if (place := search.of_file(file, mentions))}
+    places = {
+        file.at: place.goes for file in StoredInIceberg(PLACE.text).files() if (place := search.of_file(file, mentions))
+    }
 
     current = {task.file.file_path for task in table.refresh().scan().plan_files()}
     data = {at for at in places if at.endswith(".parquet")}

@@ -1,4 +1,7 @@
-"""An Iceberg table as the target of an output: claimed in the log, missed when it is gone, dropped with its files. On the real PostgreSQL."""
+"""An Iceberg table as the target of an output: claimed in the log, missed when it is gone, dropped with its files.
+
+On the real PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
 
 
 def test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused(here: Log) -> None:
-    """It is not made again without a word, neither by the platform nor by another program; capitals in its catalog's name make no other target."""
+    """It is not made again without a word, neither by the platform nor by another program; capitals in its catalog's
+    name make no other target."""
     claim(here, "mill")
     with pytest.raises(Refused, match="belongs to mill/all"):
         claim(here, "shop", Iceberg(table="sold.all", catalog=CATALOG.upper()))

@@ -49,7 +49,8 @@ def test_kafka_does_what_it_promises(case: Case, shared: Log, tmp_path: Path) ->
 
 
 def test_a_message_has_its_declared_key_and_headers(shared: Log, tmp_path: Path) -> None:
-    """The key is the text of the column; a header is text; unit and number are there, so that each message is told apart."""
+    """The key is the text of the column; a header is text; unit and number are there, so that each message is told
+    apart."""
     sink = ToKafka(shared)
     sink.write(0, [*make_rows(0), {"id": "x", "key": None, "n": None, "text": ""}])
 
@@ -66,8 +67,8 @@ def test_a_message_has_its_declared_key_and_headers(shared: Log, tmp_path: Path)
 
 
 def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> None:
-    """The old one has sent its rows and stands before its commit; the new one opens; the old commit fails, the new one's
-    rows are the only ones that a reader of what is committed sees."""
+    """The old one has sent its rows and stands before its commit; the new one opens; the old commit fails, the new
+    one's rows are the only ones that a reader of what is committed sees."""
     topic, unit = broker.topic("fenced"), f"shop/kept/1/0/kept/0@{LIFE}"
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
 
@@ -132,7 +133,11 @@ def rows_of(text: str) -> list[Row]:
 @plants("messages of a sink", "messages of a transaction that was undone")
 def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
     """A reader that takes uncommitted messages sees them; no program can take one out."""
-    sink = KafkaSink(topic=broker.topic("undone", retention_ms="86400000", segment_ms="3600000"), connection=VARIABLE, timeout=timedelta(seconds=20))
+    sink = KafkaSink(
+        topic=broker.topic("undone", retention_ms="86400000", segment_ms="3600000"),
+        connection=VARIABLE,
+        timeout=timedelta(seconds=20),
+    )
     mentions = Mentions(erasing.read("id = 'u17-secret'", {"id": "string"}))
     with kafka.opened(sink, "shop/kept") as target:
         target.write(f"shop/kept/1/0/kept/0@{LIFE}", iter(rows_of("u17-secret")))
@@ -141,15 +146,25 @@ def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
         target._producer.flush()
         target._producer.abort_transaction()
 
-    found = [sum(decoders.count(message.value(), mentions) for message in read(broker.servers, sink.topic, *level)) for level in ((), ("read_uncommitted",))]
+    found = [
+        sum(decoders.count(message.value(), mentions) for message in read(broker.servers, sink.topic, *level))
+        for level in ((), ("read_uncommitted",))
+    ]
 
     assert found == [1, 2]
-    assert f"messages of the topic {sink.topic}, also those of transactions that were undone, are gone by " in StoredOutside(sink).stays()
+    assert (
+        f"messages of the topic {sink.topic}, also those of transactions that were undone, are gone by "
+        in StoredOutside(sink).stays()
+    )
 
 
 def test_receipt_of_an_erasure_says_when_messages_are_gone(broker: Broker) -> None:
     """By the retention of the topic, which the broker is asked for; it tells nothing of a topic that is not there."""
-    topics = [broker.topic("a", retention_ms="86400000", segment_ms="3600000"), broker.topic("b", cleanup_policy="compact"), "missing"]
+    topics = [
+        broker.topic("a", retention_ms="86400000", segment_ms="3600000"),
+        broker.topic("b", cleanup_policy="compact"),
+        "missing",
+    ]
     said = [StoredOutside(KafkaSink(topic=topic, connection=VARIABLE)).stays() for topic in topics]
 
     by = datetime.now(UTC) + timedelta(hours=25)

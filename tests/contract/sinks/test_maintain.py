@@ -124,8 +124,9 @@ def test_stopped_at_any_point_the_next_run_does_what_is_left(
 
 
 def test_the_stream_writes_beside_and_a_backfill_wins(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An append to an open date is no conflict. A replacement of a closed date that came between is: the compaction fails,
-    and the rows are the backfill's."""
+    """An append to an open date is no conflict.
+
+    A replacement of a closed date that came between is: the compaction fails, and the rows are the backfill's."""
     beside = [lambda: put(table, DAYS[2], 99), lambda: replace(table, DAYS[0], 500)]
     play = iter(beside)
 
@@ -217,7 +218,8 @@ def test_what_a_team_has_switched_on_is_told_with_the_way_out_and_the_table_left
     shop: Shop,  # noqa: F811
     feature: str,
 ) -> None:
-    """In three lines by `maintain`, and not as an error of the next night; the audit says what it could not compare, and why."""
+    """In three lines by `maintain`, and not as an error of the next night; the audit says what it could not compare,
+    and why."""
     reader, name = FEATURES[feature]
     path = settings.tables_dir() / "shop" / "per_shop"
     for number in range(6):

@@ -1,4 +1,5 @@
-"""The newest row of each key, deletes and histories in MySQL, on a real MariaDB: whatever comes first, comes again or is killed."""
+"""The newest row of each key, deletes and histories in MySQL, on a real MariaDB: whatever comes first, comes again or
+is killed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,13 @@ class Table:
     def write(self, batch: int, changes: Iterable[Change]) -> None:
         """A unit; one that is there is compared."""
         rows = [[one.key, one.position, one.value, int(one.deleted), *self._since(one)] for one in changes]
-        self.there.write(f"k position value gone {'valid_from' if self.sink['write'] == 'history' else ''}", *rows, batch=batch, texts=self.texts, **self.sink)
+        self.there.write(
+            f"k position value gone {'valid_from' if self.sink['write'] == 'history' else ''}",
+            *rows,
+            batch=batch,
+            texts=self.texts,
+            **self.sink,
+        )
 
     def killed(self, batch: int, changes: Iterable[Change], point: str) -> None:
         """The same, ended where it first passes a point; it may pass none."""
@@ -68,7 +75,8 @@ class Table:
     def versions(self) -> set[Any]:
         """The history, times as seconds since `START`."""
         found = self.there.rows(
-            f"SELECT k, position, value, timestampdiff(SECOND, '{START:%F}', valid_from), timestampdiff(SECOND, '{START:%F}', valid_to), is_current FROM kept"
+            f"SELECT k, position, value, timestampdiff(SECOND, '{START:%F}', valid_from), timestampdiff(SECOND, "
+            f"'{START:%F}', valid_to), is_current FROM kept"
         )
         return {(*row[:5], bool(row[5])) for row in found}
 
@@ -83,8 +91,11 @@ def test_the_table_is_what_the_source_has(there: There, write: str, seed: int) -
     chance = random.Random(seed)
     table = Table(there, UPSERT | {"write": write}).prepare()
     seen: list[Change] = []
-    for number, batch in enumerate(source.cut(chance, source.delivered(chance, source.made(chance, keys=6, changes=70)))):
-        # As `results.measured` gives them to a sink: of an upsert the newest of each key, of a history each change that receive has kept.
+    for number, batch in enumerate(
+        source.cut(chance, source.delivered(chance, source.made(chance, keys=6, changes=70)))
+    ):
+        # As `results.measured` gives them to a sink: of an upsert the newest of each key, of a history each change that
+        # receive has kept.
         rows = [*source.newest(batch).values()] if write == "upsert" else sorted({*batch} - {*seen})
         if chance.random() < 0.5:
             table.killed(number, rows, chance.choice(POINTS))
@@ -121,24 +132,41 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
 
 
 def test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts(there: There) -> None:  # noqa: F811
-    """The first decides, then the second, whole rows or nothing; in a table whose texts are put in order by a language, and with one of no position."""
+    """The first decides, then the second, whole rows or nothing; in a table whose texts are put in order by a language,
+    and with one of no position."""
     sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "newest_by": ("term", "place")}
     there.rows(
-        "CREATE TABLE kept (k varchar(9) collate utf8mb4_nopad_bin PRIMARY KEY, term varchar(9) collate utf8mb4_general_ci, place bigint, n bigint)"
+        "CREATE TABLE kept (k varchar(9) collate utf8mb4_nopad_bin PRIMARY KEY, term varchar(9) collate "
+        "utf8mb4_general_ci, place bigint, n bigint)"
     )
     there.rows("INSERT INTO kept VALUES ('x', NULL, NULL, 0)")
     there.prepare("k string, term string, place long, n long", **sink)
-    for n, (term, place) in enumerate([("a", 1), ("B", 9), ("b", 1), ("b", 3), ("b", 2), ("c", 0), ("C", 9), ("c", 0)], 1):
+    for n, (term, place) in enumerate(
+        [("a", 1), ("B", 9), ("b", 1), ("b", 3), ("b", 2), ("c", 0), ("C", 9), ("c", 0)], 1
+    ):
         there.write("k term place n", ["x", term, place, n], texts=("k", "term"), **sink)
-        wanted = {1: ("a", 1, 1), 2: ("a", 1, 1), 3: ("b", 1, 3), 4: ("b", 3, 4), 5: ("b", 3, 4), 6: ("c", 0, 6), 7: ("c", 0, 6), 8: ("c", 0, 8)}
+        wanted = {
+            1: ("a", 1, 1),
+            2: ("a", 1, 1),
+            3: ("b", 1, 3),
+            4: ("b", 3, 4),
+            5: ("b", 3, 4),
+            6: ("c", 0, 6),
+            7: ("c", 0, 6),
+            8: ("c", 0, 8),
+        }
         assert there.rows("SELECT term, place, n FROM kept") == [wanted[n]]
 
 
 def test_rows_of_which_none_is_the_newest_are_refused_and_change_nothing(there: There) -> None:  # noqa: F811
-    """A position or a mark that is missing, and two rows of a key, also where one of them is a delete; of a history two at one position."""
+    """A position or a mark that is missing, and two rows of a key, also where one of them is a delete; of a history two
+    at one position."""
     table = Table(there, UPSERT).prepare()
     table.write(0, [Change(0, "a", "c", 1)])
-    for rows, said in (([["a", None, 1, 0]], "column 'position' is null"), ([["a", 1, 1, None]], "can't hold its rows: .*gone")):
+    for rows, said in (
+        ([["a", None, 1, 0]], "column 'position' is null"),
+        ([["a", 1, 1, None]], "can't hold its rows: .*gone"),
+    ):
         with pytest.raises(Refused, match=said):
             there.write("k position value gone", *rows, **UPSERT)
     with pytest.raises(InvariantBroken, match=r"two rows have the same keys \(k\)"):

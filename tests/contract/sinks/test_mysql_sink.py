@@ -1,4 +1,5 @@
-"""The MySQL sink's unit and table, on a real MariaDB: what is written, what is refused, and that nothing commits before the unit."""
+"""The MySQL sink's unit and table, on a real MariaDB: what is written, what is refused, and that nothing commits before
+the unit."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ TEXTS = [
     None, "", " ", "a", "a ", "null", "NULL", r"\N", "\\", r"C:\new\table", '"', "it's", "a,b;c\td", "one\ntwo", "\r\n", "nul \x00 sign",
     "🛒 çé 漢字 \u202e", "{\"a\": 1}", "$1 %s :x %(y)s", "-- x", "x" * 20_000,
 ]  # fmt: skip
-WINDOWED = "shop varchar(50) collate utf8mb4_nopad_bin NOT NULL PRIMARY KEY, window_start datetime(6), window_end datetime(6), cents bigint"
+WINDOWED = (
+    "shop varchar(50) collate utf8mb4_nopad_bin NOT NULL PRIMARY KEY, window_start datetime(6), window_end "
+    "datetime(6), cents bigint"
+)
 
 KINDS: dict[str, T.DataType] = {
     "string": T.StringType(), "int": T.IntegerType(), "long": T.LongType(), "boolean": T.BooleanType(), "double": T.DoubleType(),
@@ -67,7 +71,9 @@ class There:
         """What a reader sees."""
         return self.server.rows(self.name, statement, *parameters)
 
-    def write(self, columns: str, *rows: list[Any], write: str = "append", keys: tuple[str, ...] = (), **more: Any) -> None:
+    def write(
+        self, columns: str, *rows: list[Any], write: str = "append", keys: tuple[str, ...] = (), **more: Any
+    ) -> None:
         """A unit of a batch of its own, in `kept`; columns that end in ! travel in hexadecimal."""
         names = columns.split()
         texts = more.pop("texts", ())
@@ -93,7 +99,12 @@ class There:
     def schema(ddl: str) -> StructType:
         """The columns of an output's rows."""
         fields = [part.split(" ") for part in ddl.split(", ")]
-        return StructType([StructField(name, KINDS.get(kind) or DecimalType(*map(int, kind[8:-1].split(",")))) for name, kind in fields])
+        return StructType(
+            [
+                StructField(name, KINDS.get(kind) or DecimalType(*map(int, kind[8:-1].split(","))))
+                for name, kind in fields
+            ]
+        )
 
 
 @pytest.fixture
@@ -121,7 +132,8 @@ def test_texts_arrive_as_they_are(there: There, write: str) -> None:
 
 @pytest.mark.parametrize("sink", [{}, {"write": "upsert", "keys": ("n",)}], ids=["append", "upsert"])
 def test_strings_arrive_in_a_table_that_is_not_utf8(there: There, sink: dict[str, Any]) -> None:
-    """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is written."""
+    """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is
+    written."""
     there.rows("CREATE TABLE kept (n int NOT NULL PRIMARY KEY, s longtext) CHARACTER SET latin1")
     there.prepare("n int, s string", **sink)
     there.write("n s", ["1", "café Ãé"], **sink)
@@ -138,7 +150,9 @@ def test_strings_arrive_in_a_table_that_is_not_utf8(there: There, sink: dict[str
         ("n decimal(4,2)", "1000.00", "ange"), ("k string, n long", None, "null"), ("k string", "k" * 300, "too long"),
     ],
 )  # fmt: skip
-def test_rows_that_the_table_cannot_hold_are_refused_with_the_cause(there: There, ddl: str, bad: Any, cause: str) -> None:
+def test_rows_that_the_table_cannot_hold_are_refused_with_the_cause(
+    there: There, ddl: str, bad: Any, cause: str
+) -> None:
     """None is cut, rounded or left out, and nothing of the unit is written."""
     name = ddl.split()[0]
     upsert: dict[str, Any] = {"write": "upsert", "keys": ("k",)} if name == "k" else {}
@@ -158,7 +172,9 @@ def test_rows_are_searched_for_an_erasure(there: There) -> None:
 
     found = [*StoredInMySQL(there.log.database, MySQL(table="kept", connection=VARIABLE)).rows(mentions)]
 
-    assert [(rows.at, rows.count, rows.goes) for rows in found] == [("table kept", 1, "delete these rows in your table")]
+    assert [(rows.at, rows.count, rows.goes) for rows in found] == [
+        ("table kept", 1, "delete these rows in your table")
+    ]
 
 
 def test_two_rows_with_the_same_keys_stop_an_upsert(there: There) -> None:
@@ -176,7 +192,9 @@ def test_an_upsert_without_the_window_keeps_the_row_of_the_later_one(there: Ther
     there.rows(f"CREATE TABLE kept ({WINDOWED})")
     for hour, cents in [(None, 0), (2, 2), (1, 1), (2, 20)]:
         times = [None if hour is None else f"2026-01-01 {hour + more:02}:00:00" for more in (0, 1)]
-        there.write("window_end shop cents window_start", [times[1], "a", cents, times[0]], write="upsert", keys=("shop",))
+        there.write(
+            "window_end shop cents window_start", [times[1], "a", cents, times[0]], write="upsert", keys=("shop",)
+        )
         [(kept, start)] = there.rows("SELECT cents, hour(window_start) FROM kept")
         assert (kept, start) == ({0: (0, None), 2: (2, 2), 1: (2, 2), 20: (20, 2)}[cents])
 
@@ -193,7 +211,9 @@ def test_an_upsert_of_keys_alone_adds_what_is_new(there: There) -> None:
 def test_windows_are_replaced_in_the_transaction_of_the_unit(there: There) -> None:
     """Those that start in the span, whatever they held; the others stay; a second attempt finds the unit."""
     there.prepare("n long, window_start timestamp, window_end timestamp")
-    rows: list[list[Any]] = [[hour, f"2026-01-01 {hour:02}:00:00", f"2026-01-01 {hour + 1:02}:00:00"] for hour in range(4)]
+    rows: list[list[Any]] = [
+        [hour, f"2026-01-01 {hour:02}:00:00", f"2026-01-01 {hour + 1:02}:00:00"] for hour in range(4)
+    ]
     there.write("n window_start window_end", *rows)
     for _ in range(2):
         there.write(
@@ -242,7 +262,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_a_table_that_cannot_keep_the_promise_is_refused_unchanged(there: There, case: tuple[str, dict[str, Any], str]) -> None:
+def test_a_table_that_cannot_keep_the_promise_is_refused_unchanged(
+    there: There, case: tuple[str, dict[str, Any], str]
+) -> None:
     """Before the first batch; no column was added, though one is missing."""
     made, sink, says = case
     there.rows(made)
@@ -259,7 +281,11 @@ def test_an_index_with_the_beginning_of_a_column_is_no_key_index(there: There) -
         there.prepare("k string, n long, new string", **UPSERT)
 
 
-@pytest.mark.parametrize("case", [case for name, case in REFUSED.items() if name not in ("a key's beginning", "another type", "a text that is cut")], ids=lambda case: case[2])
+@pytest.mark.parametrize(
+    "case",
+    [case for name, case in REFUSED.items() if name not in ("a key's beginning", "another type", "a text that is cut")],
+    ids=lambda case: case[2],
+)
 def test_check_reports_what_a_run_would_refuse(there: There, case: tuple[str, dict[str, Any], str]) -> None:
     """`onlyonce check` reads the table; types it compares itself, with the file and line of the declaration."""
     made, sink, says = case
@@ -291,7 +317,10 @@ def test_no_session_opens_in_a_database_of_another_format(there: There) -> None:
     there.server.rows(there.name, "UPDATE onlyonce_formats SET format = 'another'")
     connect.forget_connections()
 
-    with pytest.raises(Refused, match="the sink's database has the format another"), connect.transaction(there.database):
+    with (
+        pytest.raises(Refused, match="the sink's database has the format another"),
+        connect.transaction(there.database),
+    ):
         pass
 
 

@@ -27,7 +27,13 @@ from tests.support.changes_of_a_table import Change
 SCHEMA = pa.schema([("key", pa.string()), ("position", pa.int64()), ("value", pa.int64()), ("gone", pa.bool_())])
 KINDS = {"key": StringType(), "position": LongType(), "value": LongType(), "gone": BooleanType()}
 PARTITIONS = 2
-POINTS = ("postgres-unit-after-claim", "postgres-unit-after-delete", "postgres-unit-after-rows", "postgres-unit-before-commit", "postgres-unit-after-commit")
+POINTS = (
+    "postgres-unit-after-claim",
+    "postgres-unit-after-delete",
+    "postgres-unit-after-rows",
+    "postgres-unit-before-commit",
+    "postgres-unit-after-commit",
+)
 SINK = Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone")
 
 
@@ -132,8 +138,9 @@ def test_a_delete_of_a_key_that_never_came_is_remembered_too(log: Log) -> None:
 
 
 def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None:
-    """In the order of a language 'B' is behind 'a'; Spark, which puts the rows of a batch in order, goes by bytes. The statement says so itself,
-    since a server may have no language."""
+    """In the order of a language 'B' is behind 'a'; Spark, which puts the rows of a batch in order, goes by bytes.
+
+    The statement says so itself, since a server may have no language."""
     kinds = {"key": StringType(), "position": StringType(), "value": LongType()}
     sink = Postgres(table="results.customers", write="upsert", keys="key", newest_by="position")
     table = Table(log, sink, kinds)
@@ -141,7 +148,9 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
     for number, position in enumerate(["a", "C", "b", "B"]):
         table.write(number, [{"key": "k", "position": position, "value": number}], schema)
     assert table.rows() == {("k", "b", 2)}
-    said = run(log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()))  # type: ignore[arg-type]
+    said = run(
+        log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor())
+    )  # type: ignore[arg-type]
     assert said.count('"position" COLLATE "C"') == 2
 
 

@@ -33,7 +33,8 @@ ALL = sales(5) + sales(3, minute=1)
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """The address of an S3 server on this machine, in a process of its own: pyarrow may hold this one while it waits."""
+    """The address of an S3 server on this machine, in a process of its own: pyarrow may hold this one while it
+    waits."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -54,7 +55,8 @@ def _answers(port: int) -> bool:
 
 @pytest.fixture(params=["s3", "variables", "memory"])
 def shop(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shards:
-    """An output with a file sink in a store: S3 behind pyarrow.fs, by options of the URL or by the standard variables; memory behind fsspec."""
+    """An output with a file sink in a store: S3 behind pyarrow.fs, by options of the URL or by the standard variables;
+    memory behind fsspec."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
@@ -145,7 +147,8 @@ def test_what_is_missing_or_was_changed_is_an_error(shop: Shards) -> None:
 
 
 def test_a_half_written_manifest_is_written_again(shop: Shards) -> None:
-    """The finalizer was killed on a store whose writes are not atomic: what is there is the beginning of what the log says."""
+    """The finalizer was killed on a store whose writes are not atomic: what is there is the beginning of what the log
+    says."""
     shop.batch(0, sales(5))
     finalize.main([])
     [name] = listed(shop, "_manifests")
@@ -163,7 +166,9 @@ def test_where_a_finalizer_ends_does_not_show(shop: Shards, tmp_path: Path, monk
     """In the middle of a pane, at each step; the same command ends it."""
     monkeypatch.setenv("ONLYONCE_FAILPOINT_DIR", str(tmp_path))
     written: list[Any] = []
-    for number, step in enumerate(("before-link", "after-rename", "before-manifest", "after-manifest", "before-mark", "after-mark")):
+    for number, step in enumerate(
+        ("before-link", "after-rename", "before-manifest", "after-manifest", "before-mark", "after-mark")
+    ):
         written += sales(5, minute=number)
         shop.batch(number, sales(5, minute=number))
         with monkeypatch.context() as armed:

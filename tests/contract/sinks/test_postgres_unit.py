@@ -188,7 +188,8 @@ def test_empty_batches_between_others_change_nothing(log: Log, driver: Driver) -
 
 
 def test_twins_of_one_unit_write_once(log: Log, driver: Driver) -> None:
-    """The second comes while the first is between two rows, waits in its claim, finds the unit, gives the same result."""
+    """The second comes while the first is between two rows, waits in its claim, finds the unit, gives the same
+    result."""
     task, results = Task(log, driver, log.database), {}
     with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(0)), Stage(log.url) as stage:
 

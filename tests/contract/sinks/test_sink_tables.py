@@ -39,7 +39,8 @@ def making(log: Log, table: str) -> Steps:
 
 
 def test_pipelines_that_start_at_once_make_their_tables_in_one_schema(log: Log, monkeypatch: Any) -> None:
-    """Of two that grant on one schema at once PostgreSQL fails one ("tuple concurrently updated"); so the second waits."""
+    """Of two that grant on one schema at once PostgreSQL fails one ("tuple concurrently updated"); so the second
+    waits."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     log.rows("CREATE SCHEMA results")
     with Stage(log.url) as stage:
@@ -57,7 +58,10 @@ def test_pipelines_that_start_at_once_make_their_tables_in_one_schema(log: Log, 
 def test_rows_are_found_by_their_window_through_an_index_of_the_table(
     log: Log, keys: tuple[str, ...], indexed: list[str]
 ) -> None:
-    """Where a key does not begin with the window already. A table that was there keeps what it has: an index on it is its owner's to make."""
+    """Where a key does not begin with the window already.
+
+    A table that was there keeps what it has: an index on it is its owner's to make.
+    """
     output = Output(name="per_shop", transform="a:b", sink=Postgres(table="results.shops"))
     made = SinkTable(Database(log.url), output, Postgres(table="results.shops"), "")
     columns = {"window_start": "timestamp with time zone", "shop": "text", "cents": "bigint"}
@@ -76,7 +80,13 @@ def test_rows_are_found_by_their_window_through_an_index_of_the_table(
     assert there() == before
 
 
-SUMS = StructType().add("window_start", "timestamp").add("window_end", "timestamp").add("shop", "string").add("cents", "long")
+SUMS = (
+    StructType()
+    .add("window_start", "timestamp")
+    .add("window_end", "timestamp")
+    .add("shop", "string")
+    .add("cents", "long")
+)
 
 
 def prepared(log: Log, name: str, on_backfill: Any, suffix: str = "") -> SinkTable:
@@ -93,7 +103,8 @@ def tables(log: Log) -> set[str]:
 
 
 def test_names_that_postgresql_would_cut_are_tables_of_their_own(log: Log) -> None:
-    """Of a table of 63 bytes, its sums by window, two bounded runs and theirs; a drop of one removes its tables and no other."""
+    """Of a table of 63 bytes, its sums by window, two bounded runs and theirs; a drop of one removes its tables and no
+    other."""
     name = "é" * 31 + "x"
     for suffix in ("", "@1", "@2"):
         prepared(log, name, "correct", suffix)
@@ -110,7 +121,10 @@ def test_names_that_postgresql_would_cut_are_tables_of_their_own(log: Log) -> No
 
 def test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped(log: Log) -> None:
     """A table `sums_by_window` that the platform has not made; one that it has made is no output's table."""
-    log.rows("CREATE SCHEMA results; CREATE TABLE results.sums_by_window (shop text); INSERT INTO results.sums_by_window VALUES ('a')")
+    log.rows(
+        "CREATE SCHEMA results; CREATE TABLE results.sums_by_window (shop text); INSERT INTO "
+        "results.sums_by_window VALUES ('a')"
+    )
     prepared(log, "sums", "skip")
     run(log.database, lambda conn: dropping.drop_table(conn, "results.sums"))
     assert tables(log) == {"sums_by_window"}

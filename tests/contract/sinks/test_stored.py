@@ -1,4 +1,5 @@
-"""What the targets of outputs store is searched, cleaned or named: a file sink in a store, rows and statistics in PostgreSQL."""
+"""What the targets of outputs store is searched, cleaned or named: a file sink in a store, rows and statistics in
+PostgreSQL."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def test_statistics_of_a_table_are_searched_and_made_new(log: Log) -> None:
     """PostgreSQL keeps values of a column after their rows are gone, until ANALYZE reads others."""
     log.rows("CREATE SCHEMA results")
     log.rows("CREATE TABLE results.each (id text)")
-    log.rows("INSERT INTO results.each SELECT %s FROM generate_series(1, 20) UNION ALL SELECT 'other' FROM generate_series(1, 20)", WHO)
+    log.rows(
+        "INSERT INTO results.each SELECT %s FROM generate_series(1, 20) UNION ALL SELECT 'other' FROM "
+        "generate_series(1, 20)",
+        WHO,
+    )
     log.rows("ANALYZE results.each")
     sink = StoredInPostgres(log.database, Postgres(table="results.each"))
     before = [(rows.at, rows.count) for rows in sink.rows(MENTIONS)]
@@ -68,10 +73,10 @@ def test_no_statistics_are_kept_of_values_in_own_tables(log: Log, table: str) ->
     log.start("shop", "per_shop")
     log.rows(
         "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload, answer) "
-        "SELECT 'shop', 'mails', 'u', n, gen_random_uuid(), who, who, who FROM (SELECT CAST(%s AS text) AS who) w, generate_series(1, 50) n"
+        "SELECT 'shop', 'mails', 'u', n, gen_random_uuid(), who, who, who FROM (SELECT CAST(%s AS text) AS who) " "w, generate_series(1, 50) n"
         if table == "outbox" else
-        "INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id) "
-        "SELECT 'shop', 'per_shop', now(), n, n, 'l', 1, who, 1, 'shop/per_shop/1', 0 FROM (SELECT CAST(%s AS text) AS who) w, generate_series(1, 50) n", WHO,
+        "INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, " "received_in, reason, rows, lineage, batch_id) "
+        "SELECT 'shop', 'per_shop', now(), n, n, 'l', 1, who, 1, 'shop/per_shop/1', 0 FROM (SELECT CAST(%s AS " "text) AS who) w, generate_series(1, 50) n", WHO,
     )  # fmt: skip
     log.rows(f"ANALYZE onlyonce_private.{table}")
 

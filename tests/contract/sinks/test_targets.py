@@ -59,10 +59,14 @@ def make(log: Log, sink: Sink) -> None:
     elif isinstance(sink, Postgres):
         schema = sink.table.split(".")[0]
         log.rows(
-            f'CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE IF NOT EXISTS {schema}."{sink.table[len(schema) + 1 :]}" ()'
+            f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE IF NOT EXISTS "
+            f'{schema}."{sink.table[len(schema) + 1 :]}" ()'
         )
     elif isinstance(sink, MySQL):
-        run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {sink.table} (n INT)"))
+        run(
+            authorities.database_of(sink.connection),
+            lambda conn: conn.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {sink.table} (n INT)"),
+        )
 
 
 def spellings(log: Log) -> list[tuple[Sink, Sink]]:
@@ -197,7 +201,10 @@ def test_a_drop_lets_a_target_go_with_its_rows(platform: Log, monkeypatch: pytes
     "sink", [Delta(path="gone/all"), Postgres(table="gone.all"), Postgres(table="gone.All", connection=ELSEWHERE)]
 )
 def test_a_table_that_was_deleted_is_not_made_again_without_a_word(platform: Log, sink: Sink) -> None:
-    """The log says that all its rows are there, and the stream would write the newest ones only. A new target is another matter."""
+    """The log says that all its rows are there, and the stream would write the newest ones only.
+
+    A new target is another matter.
+    """
     claim(platform, "mill", sink)
     claim(platform, "mill", sink)
     shutil.rmtree(settings.tables_dir() / "gone", ignore_errors=True)
@@ -211,7 +218,10 @@ def test_a_table_that_was_deleted_is_not_made_again_without_a_word(platform: Log
 
 
 def test_a_delta_table_that_was_made_again_is_refused(platform: Log) -> None:
-    """A table of the same form in the old one's place has none of its rows and none of its transactions. A copy of the old one has all."""
+    """A table of the same form in the old one's place has none of its rows and none of its transactions.
+
+    A copy of the old one has all.
+    """
     sink = Delta(path="gone/all")
     path, copy = settings.tables_dir() / "gone" / "all", settings.tables_dir() / "gone" / "copy"
     claim(platform, "mill", sink)
@@ -230,13 +240,20 @@ def test_a_delta_table_that_was_made_again_is_refused(platform: Log) -> None:
 
 @pytest.fixture
 def later(platform: Log, server: SharedServer, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Log:
-    """A second platform, with a database of its own. Its results go where those of the first go: one home, one PostgreSQL, one MySQL."""
+    """A second platform, with a database of its own.
+
+    Its results go where those of the first go: one home, one PostgreSQL, one MySQL.
+    """
     monkeypatch.setenv("TEST_RESULTS", platform.url)
     monkeypatch.setenv("TEST_MYSQL", mariadb.url(mariadb.new_database()))
     return Log(server, server.new_migrated())
 
 
-RESULTS = [Delta(path="results/all"), Postgres(table="results.all", connection="TEST_RESULTS"), MySQL(table="all_results", connection="TEST_MYSQL")]
+RESULTS = [
+    Delta(path="results/all"),
+    Postgres(table="results.all", connection="TEST_RESULTS"),
+    MySQL(table="all_results", connection="TEST_MYSQL"),
+]
 FILES = [FileSink(path="results/files"), FileSink(path="memory://results/files"), FileSink(path="s3://results/files")]
 
 
@@ -252,9 +269,15 @@ def test_results_of_another_platform_are_refused_by_name(platform: Log, later: L
     if isinstance(sink, FileSink):
         unnote(sink)
     elif isinstance(sink, Delta):
-        DeltaTable(str(settings.tables_dir() / "results" / "all")).alter.set_table_properties({owner.PROPERTY: ""}, raise_if_not_exists=False)
+        DeltaTable(str(settings.tables_dir() / "results" / "all")).alter.set_table_properties(
+            {owner.PROPERTY: ""}, raise_if_not_exists=False
+        )
     else:
-        statement = "COMMENT ON TABLE results.all IS NULL" if isinstance(sink, Postgres) else "ALTER TABLE all_results COMMENT ''"
+        statement = (
+            "COMMENT ON TABLE results.all IS NULL"
+            if isinstance(sink, Postgres)
+            else "ALTER TABLE all_results COMMENT ''"
+        )
         run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(later, "mill", sink)
 
@@ -281,7 +304,11 @@ def test_of_two_platforms_at_once_one_gets_the_folder(platform: Log, later: Log,
 def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any) -> None:
     """It is no note, so another platform is not refused for it."""
     make(platform, sink)
-    statement = "COMMENT ON TABLE results.all IS 'ours'" if isinstance(sink, Postgres) else "ALTER TABLE all_results COMMENT 'ours'"
+    statement = (
+        "COMMENT ON TABLE results.all IS 'ours'"
+        if isinstance(sink, Postgres)
+        else "ALTER TABLE all_results COMMENT 'ours'"
+    )
     run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(platform, "team", sink)
     claim(later, "team", sink)
@@ -290,8 +317,12 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:
-    """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one a repetition."""
-    ids = [owner.app_id(run(log.database, authorities.identity), "shop/per_shop/1", "per_shop") for log in (platform, later)]
+    """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one
+    a repetition."""
+    ids = [
+        owner.app_id(run(log.database, authorities.identity), "shop/per_shop/1", "per_shop")
+        for log in (platform, later)
+    ]
     mine = CommitProperties(app_transactions=[Transaction(ids[0], 7)])
     write_deltalake(str(tmp_path / "table"), pa.table({"n": [1]}), commit_properties=mine)
     table = DeltaTable(str(tmp_path / "table"))

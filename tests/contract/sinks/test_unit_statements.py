@@ -20,7 +20,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "append": {},
     "upsert": {"write": "upsert", "keys": ("shop",)},
     "increment": {"write": "increment", "keys": ("shop",)},
-    "replace": {"write": "replace", "windows": ("2026-01-01", "2026-01-02"), "columns": "shop text, cents bigint, window_start timestamptz"},
+    "replace": {
+        "write": "replace",
+        "windows": ("2026-01-01", "2026-01-02"),
+        "columns": "shop text, cents bigint, window_start timestamptz",
+    },
 }
 said: list[str] = []
 
@@ -65,7 +69,9 @@ def test_a_unit_of_a_table_asks_the_same_for_any_number_of_rows(log: Log, way: d
     """All of them come by one COPY. The first unit opens the session."""
     driver = log.start("shop", "per_shop")
     units = [Task(log, driver, log.database, batch=batch, **way) for batch in range(3)]
-    _, few, many = (asked(partial(unit.run, shop_rows(rows))) for unit, rows in zip(units, (FIRST, FEW, MANY), strict=True))
+    _, few, many = (
+        asked(partial(unit.run, shop_rows(rows))) for unit, rows in zip(units, (FIRST, FEW, MANY), strict=True)
+    )
 
     assert few == many
     assert many.count("copy") == 1

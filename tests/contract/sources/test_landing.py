@@ -1,4 +1,5 @@
-"""Pub/Sub against Google's own fake: landed before acknowledged, at any kill; nothing lost, and what is double is known."""
+"""Pub/Sub against Google's own fake: landed before acknowledged, at any kill; nothing lost, and what is double is
+known."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def sale(number: int) -> dict[str, object]:
 
 
 def test_each_message_is_landed_once_with_its_id_and_then_acknowledged(landing: Landing) -> None:
-    """The line is the payload and the message id; nothing waits any more, nothing is noted, and a second landing adds nothing."""
+    """The line is the payload and the message id; nothing waits any more, nothing is noted, and a second landing adds
+    nothing."""
     sent = dict(zip(landing.fake.publish(*map(sale, range(2500))), range(2500), strict=True))
     report = landing.land()
 
@@ -118,7 +120,10 @@ def test_each_message_is_landed_once_with_its_id_and_then_acknowledged(landing: 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_any_point_loses_nothing(landing: Landing, point: str) -> None:
-    """The next landing, after the deadline, has every message; what is double has the same id. A file is whole or not there."""
+    """The next landing, after the deadline, has every message; what is double has the same id.
+
+    A file is whole or not there.
+    """
     sent = Counter(landing.fake.publish(*map(sale, range(5))))
     landing.killed(point)
     before = landing.ids()
@@ -190,7 +195,10 @@ def test_two_landers_at_once_share_the_messages(landing: Landing) -> None:
 
 
 def test_any_payload_is_landed(landing: Landing) -> None:
-    """One that is no JSON object is a line with all that it held; the others go on. No crash, and all are acknowledged."""
+    """One that is no JSON object is a line with all that it held; the others go on.
+
+    No crash, and all are acknowledged.
+    """
     poison = [b"", b"no json", b'{"a": 1', b"[1]", b"\xff\xfe\x00", b'{"a":1}\n{"b":2}', b"[" * 100_000, b'{"a":"\n"}']
     ids = landing.fake.publish(*poison, sale(1), reason="why")
     landing.land()
@@ -249,7 +257,8 @@ def test_an_answer_that_is_too_large_is_not_read_and_its_messages_are_landed_lat
 
 
 def test_a_feed_publishes_the_same_records_for_the_same_seed(landing: Landing) -> None:
-    """In the schedule's order and number, re-deliveries under new message ids; each has its record's id as attribute."""
+    """In the schedule's order and number, re-deliveries under new message ids; each has its record's id as
+    attribute."""
     source = MESSAGES["orders"].source
     sent = publish.feed("user_counts", source, duplicates=0.2, seed=3, files=None, records=300)
     landing.land("orders")
@@ -354,7 +363,8 @@ def test_a_landing_that_slept_through_the_horizon_lands_nothing(landing: Landing
 
 
 def test_what_the_subscription_has_thrown_away_holds_nothing(landing: Landing) -> None:
-    """Acknowledged, but killed before that was noted: it never comes again, and after the retention the floor moves on."""
+    """Acknowledged, but killed before that was noted: it never comes again, and after the retention the floor moves
+    on."""
     stream = Receive(landing.log, "sales", partitions=1)
     batches(stream, 100, 101)
     landing.fake.publish(sale(1))
@@ -363,7 +373,8 @@ def test_what_the_subscription_has_thrown_away_holds_nothing(landing: Landing) -
 
     assert floor(landing.log, horizon=2) == 101
     landing.log.rows(
-        "UPDATE onlyonce_private.unacknowledged SET landed_at = now() - interval '8 days', lapses_at = now() - interval '1 day'"
+        "UPDATE onlyonce_private.unacknowledged SET landed_at = now() - interval '8 days', lapses_at = now() - "
+        "interval '1 day'"
     )
     assert floor(landing.log, horizon=2) == 104
     landing.land()

@@ -12,7 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 from onlyonce.storage import event_rows
 from tests.support.platform import ROOT
 
-LOOK = "import sys; from pathlib import Path; from onlyonce.storage import event_rows; print(event_rows.dataset(Path(sys.argv[1])).head(3).num_rows)"
+LOOK = (
+    "import sys; from pathlib import Path; from onlyonce.storage import event_rows; "
+    "print(event_rows.dataset(Path(sys.argv[1])).head(3).num_rows)"
+)
 FILES, ROWS = 24, 20_000
 
 

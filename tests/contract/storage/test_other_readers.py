@@ -1,4 +1,5 @@
-"""What we write of a Delta table's files in footers and in the log, as readers skip files by it that share no code with ours."""
+"""What we write of a Delta table's files in footers and in the log, as readers skip files by it that share no code with
+ours."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_a_string_of_any_plane_is_found(tmp_path: Path, way: Way, shop: str) -> 
 
 
 def test_rows_of_a_small_batch_are_read_back_by_their_partition(tmp_path: Path) -> None:
-    """Null and the name of its folder in Hive are two values, and so are the two zeros; a value longer than a file's name is one."""
+    """Null and the name of its folder in Hive are two values, and so are the two zeros; a value longer than a file's
+    name is one."""
     values = [None, "__HIVE_DEFAULT_PARTITION__", "..", "a/b%=é", "z" * 300, None]
     rows = pa.table({"part": values, "zero": [0.0, -0.0, NAN, 0.0, 0.0, NAN], "n": range(6)})
     write_deltalake(tmp_path / "table", rows.schema.empty_table(), partition_by=["part", "zero"])
@@ -95,7 +97,12 @@ def test_a_nan_is_found_where_readers_order_it(tmp_path: Path, way: Way) -> None
     assert len(found(held, "amount > 100")) == 1
     assert len(found(held, "whole > 100")) == 0
     stats = pa.table(held.get_add_actions(flatten=True)).to_pylist()[0]
-    assert {name: stats.get(f"max.{name}") for name in ("amount", "whole", "inner.x", "inner.y")} == {"amount": None, "whole": 2.0, "inner.x": None, "inner.y": 2.0}
+    assert {name: stats.get(f"max.{name}") for name in ("amount", "whole", "inner.x", "inner.y")} == {
+        "amount": None,
+        "whole": 2.0,
+        "inner.x": None,
+        "inner.y": 2.0,
+    }
     file = next(file for file in held.file_uris())
     assert duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}') WHERE amount > 100").fetchall() == [(1,)]
     footer = parquet.read_metadata(file).row_group(0)
@@ -117,14 +124,26 @@ def test_a_nan_is_found_after_maintenance(tmp_path: Path, is_nested: bool) -> No
     [stats] = pa.table(held.get_add_actions(flatten=True)).to_pylist()
     assert (stats["num_records"], stats["max.n"], stats["max.shop"], stats["max.amount"]) == (4, 2, "b", None)
     footer = parquet.read_metadata(held.file_uris()[0]).row_group(0)
-    assert [footer.column(at).statistics is None for at in range(footer.num_columns)] == [True, False, False, *([True] if is_nested else [])]
+    assert [footer.column(at).statistics is None for at in range(footer.num_columns)] == [
+        True,
+        False,
+        False,
+        *([True] if is_nested else []),
+    ]
 
 
 def test_a_nan_of_an_iceberg_table_is_found(tmp_path: Path) -> None:
     """Engines skip files by the manifest, and row groups by the footer."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=str(tmp_path))
     catalog.create_namespace("sales")
-    rows = pa.table({"amount": [1.0, NAN], "whole": [1.0, 2.0], "inner": [{"x": NAN, "y": 1.0}, {"x": 3.0, "y": 2.0}], "list": [[NAN], [1.0]]})
+    rows = pa.table(
+        {
+            "amount": [1.0, NAN],
+            "whole": [1.0, 2.0],
+            "inner": [{"x": NAN, "y": 1.0}, {"x": 3.0, "y": 2.0}],
+            "list": [[NAN], [1.0]],
+        }
+    )
     table = catalog.create_table("sales.all", rows.schema)
     written = data_files.of_metadata(table.metadata, table.io)(iter(rows.to_batches()))
 
@@ -132,7 +151,10 @@ def test_a_nan_of_an_iceberg_table_is_found(tmp_path: Path) -> None:
 
     assert [table.schema().find_column_name(at) for at in file.upper_bounds] == ["whole"]
     footer = parquet.read_metadata(file.file_path.removeprefix("file://")).row_group(0)
-    assert [footer.column(at).path_in_schema for at in range(footer.num_columns) if footer.column(at).statistics] == ["whole", "inner.y"]
+    assert [footer.column(at).path_in_schema for at in range(footer.num_columns) if footer.column(at).statistics] == [
+        "whole",
+        "inner.y",
+    ]
 
 
 def test_a_nan_that_comes_later_than_the_first_row_group_is_found(tmp_path: Path) -> None:
@@ -157,7 +179,11 @@ def test_lists_and_maps_have_bounds_without_a_nan(tmp_path: Path) -> None:
 
     def bounded(name: str) -> list[str]:
         group = parquet.read_metadata(tmp_path / name).row_group(0)
-        return [group.column(at).path_in_schema for at in range(group.num_columns) if group.column(at).statistics is not None]
+        return [
+            group.column(at).path_in_schema
+            for at in range(group.num_columns)
+            if group.column(at).statistics is not None
+        ]
 
     assert bounded("all") == ["named.key_value.key", "a.b", "n"]
     assert {"list.list.element", "a.b", "n"} <= {*bounded("some")}

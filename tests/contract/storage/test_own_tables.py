@@ -74,7 +74,8 @@ def test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it(table
 
 
 def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> None:
-    """Thirty transaction ids by three threads at once: each commits, none twice, and is told the version that has its rows."""
+    """Thirty transaction ids by three threads at once: each commits, none twice, and is told the version that has its
+    rows."""
 
     def mine(first: int) -> list[int]:
         return [
@@ -101,7 +102,8 @@ def test_the_files_of_a_commit_are_in_the_order_of_their_rows(table: Path) -> No
 
 
 def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
-    """Least and largest bound all rows of all row groups, times in whole milliseconds; a column of nulls has their count only."""
+    """Least and largest bound all rows of all row groups, times in whole milliseconds; a column of nulls has their
+    count only."""
     rows = pa.table(
         {"n": [5, -3, None, 9], "at": [row(n)["at"] for n in (1, 4, 2, 3)], "empty": pa.nulls(4, pa.int64())}
     )
@@ -117,9 +119,12 @@ def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("value", "largest"), [("x" * 40, True), ("x" * 32 + chr(0x10FFFF) * 2, False), ("\U0002f842" * 40, True)])
+@pytest.mark.parametrize(
+    ("value", "largest"), [("x" * 40, True), ("x" * 32 + chr(0x10FFFF) * 2, False), ("\U0002f842" * 40, True)]
+)
 def test_a_largest_string_is_never_below_the_value(tmp_path: Path, value: str, largest: bool) -> None:
-    """A long string's beginning is followed by the last character that there is; if the value has that one too, nothing is said."""
+    """A long string's beginning is followed by the last character that there is; if the value has that one too, nothing
+    is said."""
     parquet.write_table(pa.table({"n": [value]}), tmp_path / "file")
     found = statistics.of(parquet.read_metadata(tmp_path / "file"), [("n",)])["maxValues"]
     assert [bound >= value for bound in found.values()] == [True] * largest
@@ -172,8 +177,10 @@ def test_the_kept_rows_of_batches_are_counted_by_the_files_of_their_commits(tmp_
 def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a batch that is in the table only the named files stay; those of a batch that is not in it stay, however old: a driver
-    that was stopped may go on. What was written before folders told whose they are stays too."""
+    """Of a batch that is in the table only the named files stay; those of a batch that is not in it stay, however old:
+    a driver that was stopped may go on.
+
+    What was written before folders told whose they are stays too."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     events_of = tmp_path / "data" / "shop" / "events"

@@ -1,4 +1,5 @@
-"""How a crash test plays its kills: real processes, SIGKILL and a PostgreSQL of its own, over a plain driver without Spark.
+"""How a crash test plays its kills: real processes, SIGKILL and a PostgreSQL of its own, over a plain driver without
+Spark.
 
 With Spark and the product's own driver: tests/fault/test_crashtest.py.
 """

@@ -1,4 +1,7 @@
-"""The lives of an output, as data: what it is, where it writes, what befalls it, and where it is struck meanwhile. Pure."""
+"""The lives of an output, as data: what it is, where it writes, what befalls it, and where it is struck meanwhile.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from dataclasses import dataclass
 from docs.generate import specification
 
 KINDS = ("windowed", "early", "sliding", "session", "raw", "plain", "totals", "made")
-"""raw: each record with its window, no state. plain: each record, no window. made: from the closed windows of another output."""
+"""raw: each record with its window, no state. plain: each record, no window. made: from the closed windows of another
+output."""
 SINKS = (
     "delta append", "delta upsert", "delta latest", "postgres append", "postgres upsert", "postgres increment",
     "other append", "other upsert", "other increment", "files", "outbox",

@@ -1,4 +1,5 @@
-"""The declaration of a case, which LIVES_CASE holds as JSON: kind, sink, life, and whether the declaration has changed."""
+"""The declaration of a case, which LIVES_CASE holds as JSON: kind, sink, life, and whether the declaration has
+changed."""
 
 from __future__ import annotations
 

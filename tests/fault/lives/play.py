@@ -112,7 +112,10 @@ class Life:
             release.main(["shop", "--invalid", "--yes", *LOCAL])
 
     def _new_life(self, query: str) -> None:
-        """Lose the checkpoint. Put it back and run once if the new life is refused for a batch that only its state can end, as the refusal says.
+        """Lose the checkpoint.
+
+        Put it back and run once if the new life is refused for a batch that only its state can end, as the refusal
+        says.
 
         Whether a unit of that batch has committed depends on which worker Spark gives the second partition.
         """

@@ -56,7 +56,8 @@ class Strikes:
             threading.Thread(target=self._cancel, args=(point,), daemon=True).start()
 
     def _cancel(self, point: str) -> None:
-        """End the job with the task that was struck: Spark would try it three times more, each in a worker that starts anew."""
+        """End the job with the task that was struck: Spark would try it three times more, each in a worker that starts
+        anew."""
         while self._armed.is_set():
             if self.struck(point):
                 self._spark.sparkContext.cancelAllJobs()

@@ -1,4 +1,5 @@
-"""Whatever befalls an output, and wherever it is struck meanwhile, its rows are those of the batch over its distinct input."""
+"""Whatever befalls an output, and wherever it is struck meanwhile, its rows are those of the batch over its distinct
+input."""
 
 from __future__ import annotations
 

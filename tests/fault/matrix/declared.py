@@ -50,7 +50,8 @@ KINDS: dict[str, tuple[str, Any]] = {
 
 
 def declare(name: str, kinds: list[str], suffix: str = "", mode: Any = "exactly_once") -> Pipeline:
-    """The pipeline with outputs of these kinds, each named `<kind><suffix>`; the window's only use is to let it close."""
+    """The pipeline with outputs of these kinds, each named `<kind><suffix>`; the window's only use is to let it
+    close."""
     closing = Output(name="closing", transform=f"{__name__}:plain", sink=Delta(), window=Fixed(timedelta(hours=1)))
     outputs = [
         Output(

@@ -43,7 +43,11 @@ class Expression:
         return Expression(lambda row: self.of(row) and other.of(row))
 
     def cast(self, kind: object) -> Expression:
-        return Expression(lambda row: None if (value := self.of(row)) is None else str(value)) if kind == "string" else self
+        return (
+            Expression(lambda row: None if (value := self.of(row)) is None else str(value))
+            if kind == "string"
+            else self
+        )
 
 
 FUNCTIONS = SimpleNamespace(
@@ -54,7 +58,13 @@ FUNCTIONS = SimpleNamespace(
 """In the place of pyspark.sql.functions, which asks for a JVM."""
 
 
-KINDS = {"string": StringType(), "long": LongType(), "int": IntegerType(), "timestamp": TimestampType(), "array<long>": ArrayType(LongType())}
+KINDS = {
+    "string": StringType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "timestamp": TimestampType(),
+    "array<long>": ArrayType(LongType()),
+}
 
 
 def schema_of(ddl: str) -> StructType:
@@ -166,7 +176,9 @@ def make(path: Path, schema: StructType, session: object, partition_by: list[str
     """In the place of `delta.make`: if several drivers try at once, one succeeds and the others use its table."""
     try:
         if not delta.exists(path):
-            DeltaTable.create(str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by)
+            DeltaTable.create(
+                str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by
+            )
     except DeltaError:
         if not delta.exists(path):
             raise

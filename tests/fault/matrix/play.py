@@ -129,7 +129,8 @@ def _played(play: Play) -> Any:
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
-        (stateless, "adds_no_rows", lambda result: False), (in_driver, "written", lambda *_: None),  # rows are for the tasks: hashes by Spark are none of the stand-in's
+        # rows are for the tasks: hashes by Spark are none of the stand-in's
+        (stateless, "adds_no_rows", lambda result: False), (in_driver, "written", lambda *_: None),
         (outputs, "drain_query", drain_query), (content_hash, "tallied", frames.tallied), (content_hash, "hashed", frames.hashed),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip

@@ -1,11 +1,12 @@
 """Start drivers of one pipeline at once, thousands of times, and compare each result with the oracle.
 
-`python -m tests.fault.matrix.starts --starts 20000 --minutes 60 --result tests/fault/starts.json` adds to what the file has.
+`python -m tests.fault.matrix.starts --starts 20000 --minutes 60 --result tests/fault/starts.json` adds to what the file
+has.
 
-Half of the starts let the processes run freely. In the others each driver stops at its first pass of every fail-point, and a seeded
-schedule wakes one at a time: it takes one driver to a point behind *begin batch*, then the next to a point of its own, then any.
-The two points of the last two drivers so taken are a pair; all pairs have their turn.
-A start counts only if at least two of its drivers reached *begin batch*.
+Half of the starts let the processes run freely. In the others each driver stops at its first pass of every fail-point,
+and a seeded schedule wakes one at a time: it takes one driver to a point behind *begin batch*, then the next to a point
+of its own, then any. The two points of the last two drivers so taken are a pair; all pairs have their turn. A start
+counts only if at least two of its drivers reached *begin batch*.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ def play(world: World, bench: Bench, points: list[str], seed: int) -> tuple[Coun
     wrong = {name: (str(w - f), str(f - w)) for name, (w, f) in run.pairs().items() if w != f}
     counts["doubled or lost"] += bool(wrong)
     counts["ended otherwise"] += not codes <= GOOD
-    problem = "" if not wrong and codes <= GOOD else f"seed {seed}: exits {codes}, {json.dumps(wrong, indent=1)}\n{run.told()}"
+    problem = (
+        ""
+        if not wrong and codes <= GOOD
+        else f"seed {seed}: exits {codes}, {json.dumps(wrong, indent=1)}\n{run.told()}"
+    )
     return counts, problem
 
 
@@ -166,13 +171,23 @@ def main() -> None:
             while counts["counted"] < given.starts and time.monotonic() < end:
                 seeds = [range(seed + n * A_BENCH, seed + (n + 1) * A_BENCH) for n in range(given.beside)]
                 for more, problems in pool.imap_unordered(partial(_bench, server, end), seeds):
-                    pairs += Counter({name.removeprefix("pair "): n for name, n in more.items() if name.startswith("pair ")})
+                    pairs += Counter(
+                        {name.removeprefix("pair "): n for name, n in more.items() if name.startswith("pair ")}
+                    )
                     counts += Counter({name: n for name, n in more.items() if not name.startswith("pair ")})
                     print(*problems, sep="\n", flush=True)
                 seed += A_BENCH * given.beside
-                kept = {"starts": NONE | dict(sorted(counts.items())), "next_seed": seed, "pairs": dict(sorted(pairs.items()))}
+                kept = {
+                    "starts": NONE | dict(sorted(counts.items())),
+                    "next_seed": seed,
+                    "pairs": dict(sorted(pairs.items())),
+                }
                 given.result.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-                print(f"{counts['counted']:,} of {given.starts:,} starts, {counts['doubled or lost']} doubled or lost a record; {len(pairs)} pairs", flush=True)
+                print(
+                    f"{counts['counted']:,} of {given.starts:,} starts, {counts['doubled or lost']} doubled or "
+                    f"lost a record; {len(pairs)} pairs",
+                    flush=True,
+                )
     shutil.rmtree(os.environ["ONLYONCE_HOME"])
     if counts["doubled or lost"] or counts["ended otherwise"]:
         raise SystemExit(1)

@@ -1,7 +1,8 @@
 """Kills in at-least-once mode, without a JVM: nothing is lost, and each row that is there twice is counted by the log.
 
-The oracle is its own: every delivery of a valid record is kept, also a twin's and a re-delivery's. Delta sinks have each
-row once, since its transaction is of both modes; an append to PostgreSQL has some twice where a batch was replayed.
+The oracle is its own: every delivery of a valid record is kept, also a twin's and a re-delivery's. Delta sinks have
+each row once, since its transaction is of both modes; an append to PostgreSQL has some twice where a batch was
+replayed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def pairs(run: Run) -> Pairs:
     kept = [row for row in there if row["oo_kind"] == "kept"]
     control = as_told([row for row in there if row["oo_kind"] == "control"], "oo_batch")
     batches = run.world.rows(
-        "SELECT query, b.state, read, kept + invalid FROM onlyonce_private.batches b JOIN onlyonce_private.lineages USING (lineage) "
+        "SELECT query, b.state, read, kept + invalid FROM onlyonce_private.batches b JOIN " "onlyonce_private.lineages USING (lineage) "
         "WHERE instance = %s AND (b.state <> 'committed' OR read <> kept + invalid)", instance,
     )  # fmt: skip
     found: Pairs = {
@@ -184,7 +185,8 @@ def test_a_woken_zombie_writes_nothing_more(world: World) -> None:
     "point", ["", "rebuild-before-commit", "rebuild-after-commit", "receive-after-begin", "receive-after-delta"]
 )
 def test_what_was_kept_at_least_once_is_known_to_exactly_once(world: World, point: str) -> None:
-    """After the switch a re-delivery of what the other mode has kept is a duplicate, whatever was killed at the switch."""
+    """After the switch a re-delivery of what the other mode has kept is a duplicate, whatever was killed at the
+    switch."""
     run = loose(world)
     second = Path(run.play.home) / "inbox" / run.play.name / "sales-1.jsonl"
     text = second.read_text()
@@ -206,7 +208,8 @@ def test_what_was_kept_at_least_once_is_known_to_exactly_once(world: World, poin
     wanted = as_told([*valid(0), *new.values()], "id", "cents")
     assert as_told(kept, "id", "cents") == wanted, run.told()
     told = run.world.rows(
-        "SELECT batch_id, mode, kept, ids_added_at IS NOT NULL FROM onlyonce_private.batches WHERE lineage = %s ORDER BY 1",
+        "SELECT batch_id, mode, kept, ids_added_at IS NOT NULL FROM onlyonce_private.batches WHERE lineage = %s "
+        "ORDER BY 1",
         f"{run.play.name}/receive/1",
     )
     assert told == [(0, "at_least_once", len(valid(0)), True), (1, "exactly_once", len(new), False)]
@@ -220,7 +223,8 @@ def test_what_was_kept_at_least_once_is_known_to_exactly_once(world: World, poin
 
 @pytest.mark.parametrize("point", ["receive-after-begin", "receive-after-delta", "receive-after-control"])
 def test_a_batch_ends_in_the_mode_in_which_it_began(world: World, point: str) -> None:
-    """A switch over a batch that was killed: that one has no units, the ones after it are exactly once and know its ids."""
+    """A switch over a batch that was killed: that one has no units, the ones after it are exactly once and know its
+    ids."""
     run = loose(world)
     killed(run, point)
     run.play = replace(run.play, mode="exactly_once")
@@ -239,7 +243,8 @@ def test_a_batch_ends_in_the_mode_in_which_it_began(world: World, point: str) ->
 def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
     world: World, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """A begun batch whose rows are in `events` is ended by its commit, without a JVM; one whose rows are not, withdrawn."""
+    """A begun batch whose rows are in `events` is ended by its commit, without a JVM; one whose rows are not,
+    withdrawn."""
     run = loose(world)
     killed(run, point)
     shutil.rmtree(Path(run.play.home) / "data" / run.play.name / "checkpoints" / "receive")

@@ -107,8 +107,8 @@ def test_a_session_ended_anywhere_does_not_show(world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IN_TRANSACTION)
 def test_a_session_stopped_and_woken_later_does_not_show(world: World, kind: str) -> None:
-    """The server's process hangs while it holds the claim; the next driver can't end it, waits for its lock, and goes on
-    as soon as it wakes and dies."""
+    """The server's process hangs while it holds the claim; the next driver can't end it, waits for its lock, and goes
+    on as soon as it wakes and dies."""
 
     def play(point: str) -> None:
         run = world.new(kind)

@@ -54,7 +54,8 @@ def world(own_server: Server, zygote: Zygote, tmp_path: Path) -> World:  # noqa:
 
 
 def test_a_server_killed_anywhere_does_not_show(own_server: Server, world: World) -> None:  # noqa: F811
-    """SIGKILL to the postmaster while the job stands at a point; the server comes back, the job goes on or runs again."""
+    """SIGKILL to the postmaster while the job stands at a point; the server comes back, the job goes on or runs
+    again."""
     for kind, point in STRIKES:
         run = world.new(kind)
         job = run.start_stopped(point)
@@ -103,7 +104,8 @@ def test_a_full_disk_of_the_server_does_not_show(
     zygote: Zygote,
     tmp_path: Path,
 ) -> None:
-    """The job ends with the one error that says: run it again (75); with room it does, and nothing is lost or doubled."""
+    """The job ends with the one error that says: run it again (75); with room it does, and nothing is lost or
+    doubled."""
     admin = psycopg2.connect(own_server.url("admin").replace("+psycopg2", ""))
     admin.autocommit = True
     cursor = admin.cursor()

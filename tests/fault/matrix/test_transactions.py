@@ -20,7 +20,9 @@ COLUMN = schema_of("n long")
 def put(path: Path, app_id: str, version: int, *numbers: int, content: str = "") -> int | None:
     """Append numbers under a transaction, by the product's function."""
     frame: Any = Frame(lambda: [{"n": n} for n in numbers], COLUMN)
-    return delta_append.append(frame, path, delta.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers)))
+    return delta_append.append(
+        frame, path, delta.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers))
+    )
 
 
 def there(path: Path) -> Counter[int]:

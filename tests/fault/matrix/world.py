@@ -196,7 +196,9 @@ class Run:
 
     def _staged(self) -> tuple[Counter[Any], Counter[Any]]:
         """What was stored before any unit is what was written, value by value."""
-        [path] = (Path(self.play.home) / "data" / self.play.name / "staged" / f"staged{self.play.suffix}").iterdir()  # of one declaration
+        [path] = (
+            Path(self.play.home) / "data" / self.play.name / "staged" / f"staged{self.play.suffix}"
+        ).iterdir()  # of one declaration
         stored = Counter((row["id"], row["chance"]) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist())
         table = declared.table(self.play.name, "staged", self.play.suffix)
         return stored, Counter(self.world.rows(f"SELECT id, chance FROM {table}"))

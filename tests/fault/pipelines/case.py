@@ -1,4 +1,5 @@
-"""A pipeline of a kind that people write, as the harness plays it: what it is given, what befalls it, and what must come of it."""
+"""A pipeline of a kind that people write, as the harness plays it: what it is given, what befalls it, and what must
+come of it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ DELTA, POSTGRES = OF_SINK["delta"], OF_SINK["postgres"]
 
 
 class Case:
-    """One life of one platform. `points`: where it is struck, beside those of each stream; `names`: what is run, in this order; `steps`: how often."""
+    """One life of one platform.
+
+    `points`: where it is struck, beside those of each stream; `names`: what is run, in this order; `steps`: how often.
+    """
 
     declared: ClassVar[str]
     points: ClassVar[tuple[str, ...]]

@@ -11,7 +11,8 @@ SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:20:00Z")
 
 
 class Chains(Case):
-    """Outputs that fold late records in have all of them; the last one those that came before its windows closed, and after a backfill all."""
+    """Outputs that fold late records in have all of them; the last one those that came before its windows closed, and
+    after a backfill all."""
 
     declared = "tests/support/chained_shop.py"
     points = (*DELTA, *POSTGRES, "backfill-after-begin", "backfill-before-end", "backfill-after-end")
@@ -27,7 +28,9 @@ class Chains(Case):
         """See there."""
         every = [one for one, _ in came(self.files)]
         ten = 10 * MINUTE
-        timely = [one for one, tide in came(self.files) if tide is None or floor(at(one), ten) + ten > tide - 4 * LATENESS]
+        timely = [
+            one for one, tide in came(self.files) if tide is None or floor(at(one), ten) + ten > tide - 4 * LATENESS
+        ]
         assert 0 < len(timely) < len(every)
         minutes = per_shop((one, floor(at(one))) for one in every)
         of_timely = per_shop((one, floor(at(one))) for one in timely)

@@ -14,12 +14,14 @@ from tests.support import framed_messages, schema_registry
 from tests.support.debezium_messages import ENVELOPE, text
 
 HISTORY = (
-    "SELECT key, position, value, extract(epoch FROM valid_from) * 1000, extract(epoch FROM valid_to) * 1000, is_current FROM results.customers_history"
+    "SELECT key, position, value, extract(epoch FROM valid_from) * 1000, extract(epoch FROM valid_to) * "
+    "1000, is_current FROM results.customers_history"
 )
 
 
 class Changes(Case):
-    """A snapshot and the changes after it are one stream: delivered again, out of order, cut in batches; duplicates are told."""
+    """A snapshot and the changes after it are one stream: delivered again, out of order, cut in batches; duplicates are
+    told."""
 
     declared = "tests/support/customers.py"
     names = ("customers",)
@@ -53,15 +55,23 @@ class Changes(Case):
         """See there."""
         there = self.sql("SELECT key, value, position FROM results.customers")
         in_lake = DeltaTable(str(settings.tables_dir() / "customers")).to_pyarrow_table().to_pylist()
-        assert sorted((row["key"], row["value"], row["position"]) for row in in_lake) == sorted(zip(there.key, there.value, there.position, strict=True))
-        assert sorted(zip(there.key, there.value, strict=True)) == sorted((key, value) for key, _, value in source.table(self.changes))
+        assert sorted((row["key"], row["value"], row["position"]) for row in in_lake) == sorted(
+            zip(there.key, there.value, there.position, strict=True)
+        )
+        assert sorted(zip(there.key, there.value, strict=True)) == sorted(
+            (key, value) for key, _, value in source.table(self.changes)
+        )
         gone = self.sql("SELECT key FROM results.customers_deleted")
         newest = source.newest(self.changes).values()
         assert sorted(gone.key) == sorted(one.key for one in newest if one.deleted)
-        fates = self.sql("SELECT sum(kept)::int, sum(duplicate)::int FROM onlyonce.conservation WHERE query = 'receive'")
+        fates = self.sql(
+            "SELECT sum(kept)::int, sum(duplicate)::int FROM onlyonce.conservation WHERE query = 'receive'"
+        )
         assert [*fates.iloc[0]] == [len(self.changes), len(self.delivered) - len(self.changes)]
         if self.connector == "postgresql":
-            assert sorted(zip(there.key, there.position, strict=True)) == sorted((one.key, messages.position(one)) for one in newest if not one.deleted)
+            assert sorted(zip(there.key, there.position, strict=True)) == sorted(
+                (one.key, messages.position(one)) for one in newest if not one.deleted
+            )
             assert self.versions() == versions_of(self.changes)
         self.check_books()
 
@@ -69,8 +79,17 @@ class Changes(Case):
         """The history, times as milliseconds since noon."""
         found = self.sql(HISTORY)
         return {
-            (key, position, value, int(since) - messages.NOON, None if until is None else int(until) - messages.NOON, current)
-            for key, position, value, since, until, current in found.astype(object).where(found.notna(), None).itertuples(index=False)
+            (
+                key,
+                position,
+                value,
+                int(since) - messages.NOON,
+                None if until is None else int(until) - messages.NOON,
+                current,
+            )
+            for key, position, value, since, until, current in found.astype(object)
+            .where(found.notna(), None)
+            .itertuples(index=False)
         }
 
 

@@ -21,7 +21,8 @@ SHOPS = ("window_start", "shop", "sales", "cents")
 
 
 class Forgotten(Case):
-    """The results are those of the input without the records, of the windows that they were in; all others are as they were."""
+    """The results are those of the input without the records, of the windows that they were in; all others are as they
+    were."""
 
     declared = "tests/support/before_compaction.py"
     points = (*DELTA, *POSTGRES)

@@ -18,7 +18,8 @@ SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z")
 
 
 class Joins(Case):
-    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by themselves."""
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by
+    themselves."""
 
     declared = "tests/support/joined_shop.py"
     points = (*DELTA, *POSTGRES)

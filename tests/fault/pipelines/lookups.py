@@ -1,4 +1,5 @@
-"""A table beside the rows that changes before each run and behind each strike: a batch join with the version that each batch began with."""
+"""A table beside the rows that changes before each run and behind each strike: a batch join with the version that each
+batch began with."""
 
 from __future__ import annotations
 
@@ -23,12 +24,21 @@ class Lookups(Case):
         """Other cities, and some sales."""
         self.change()
         seconds = [60 * step + self.chance.randint(0, 40) for _ in range(6)]
-        self.platform.put("shop", f"{step}.jsonl", [looking.sale(self.given + n, at, self.chance.choice(looking.SHOPS)) for n, at in enumerate(seconds)])
+        self.platform.put(
+            "shop",
+            f"{step}.jsonl",
+            [looking.sale(self.given + n, at, self.chance.choice(looking.SHOPS)) for n, at in enumerate(seconds)],
+        )
         self.given += 6
 
     def change(self) -> None:
         """Each version is another."""
-        self.there.change({shop: f"{self.chance.choice('xyz')}{len(self.there.history)}" for shop in looking.SHOPS[: self.chance.randint(1, 3)]})
+        self.there.change(
+            {
+                shop: f"{self.chance.choice('xyz')}{len(self.there.history)}"
+                for shop in looking.SHOPS[: self.chance.randint(1, 3)]
+            }
+        )
 
     def after(self, step: int) -> None:
         """What the batches that have begun saw stays theirs."""

@@ -37,6 +37,8 @@ class Panes(Case):
         triggers.check_panes(self.platform, self.before)
         found = multiset(self.sql("SELECT window_start, shop, sales, cents FROM results.counted"))
         assert found == triggers.wanted(self.sales, "counted")
-        assert multiset(self.platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == triggers.wanted(self.sales, "timed")
+        assert multiset(self.platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == triggers.wanted(
+            self.sales, "timed"
+        )
         assert self.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
         self.check_books()

@@ -46,7 +46,9 @@ def strikes(case: type[Case], chance: random.Random, how: tuple[How, ...]) -> li
             points = tuple(point for point in (*points, "receive-unit-after-commit") if point.startswith(WORKERS))
         point = chance.choice(points)
         nth = 1 if point.startswith(AT_THE_END) else chance.choice((1, 1, 2))
-        found.append(Strike(way, point, chance.randrange(1, MOMENTS) if way == "moment" else nth, chance.uniform(0, SECONDS)))
+        found.append(
+            Strike(way, point, chance.randrange(1, MOMENTS) if way == "moment" else nth, chance.uniform(0, SECONDS))
+        )
     return found
 
 

@@ -16,7 +16,8 @@ ANEW = specification.points("anew-")
 
 
 def silences(them: list[Record]) -> Counter[Any]:
-    """(shop, what, at, id, records): each record, and each time after which a shop was silent, by its plain definition."""
+    """(shop, what, at, id, records): each record, and each time after which a shop was silent, by its plain
+    definition."""
     found: Counter[Any] = Counter()
     for shop in {one["shop"] for one in them}:
         moments = [at(one) for one in them if one["shop"] == shop]

@@ -29,7 +29,9 @@ class Results(Case):
 
     def check(self) -> None:
         """See there."""
-        assert several.found(self.platform) == several.wanted(list({one["id"]: one for file in self.files for one in file}.values()))
+        assert several.found(self.platform) == several.wanted(
+            list({one["id"]: one for file in self.files for one in file}.values())
+        )
         units = self.sql("SELECT DISTINCT query, sink FROM onlyonce.commits WHERE query NOT IN ('receive')")
         assert {tuple(row) for row in units.itertuples(index=False)} == {
             ("sales", "sales"), ("sales", "refunds"), ("sales", "total"), ("paid", "paid"), ("paid", "paid_back"),
@@ -59,7 +61,8 @@ class Rejections(Case):
         assert rejecting.found(self.platform) == rejecting.wanted(records)
         assert rejecting.told() == rejecting.rejected(records)
         counts = self.sql(
-            "SELECT query, sum(in_time)::int, sum(late)::int, sum(rejected)::int FROM onlyonce.conservation WHERE query <> 'receive' GROUP BY 1"
+            "SELECT query, sum(in_time)::int, sum(late)::int, sum(rejected)::int FROM onlyonce.conservation WHERE "
+            "query <> 'receive' GROUP BY 1"
         )
         unsound = sum(rejecting.reason(one) is not None for one in records)
         assert multiset(counts) == {(query, len(records) - unsound, 0, unsound): 1 for query in QUERIES}

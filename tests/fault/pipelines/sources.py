@@ -19,7 +19,10 @@ NOW = datetime.now(UTC)
 
 
 class Sources(Case):
-    """What is in time, by the rule said once more, is in the windows, once; the rest is late. The web is ahead of the till."""
+    """What is in time, by the rule said once more, is in the windows, once; the rest is late.
+
+    The web is ahead of the till.
+    """
 
     declared = "tests/support/two_sources.py"
     points = ("receive-before-turns", "receive-registered", "table-before-commit", *DELTA, *POSTGRES)
@@ -34,7 +37,15 @@ class Sources(Case):
         self.given: dict[str, list[list[Sale]]] = {}
         for source, ahead in (("web", 300), ("till", 0)):
             ids = range(20 * step, 20 * step + 16)
-            new = [Sale(source, f"{n}", max(0, ahead + 100 * step + self.chance.randint(-100, 60)), self.chance.randint(1, 9)) for n in ids]
+            new = [
+                Sale(
+                    source,
+                    f"{n}",
+                    max(0, ahead + 100 * step + self.chance.randint(-100, 60)),
+                    self.chance.randint(1, 9),
+                )
+                for n in ids
+            ]
             again = [sale for sale in self.sent if sale.source == source][:3]
             self.given[source] = [new[::2], [*new[1::2], *again]]
             self.sent += new
@@ -53,17 +64,22 @@ class Sources(Case):
         assert 0 < len(self.model.late) < len(kept)
         assert multiset(self.sql("SELECT id, place, cents FROM results.each")) == Counter(sale.row for sale in kept)
         self.check_windows(self.model.in_time)
-        late = self.sql("SELECT coalesce(sum(late), 0)::bigint AS late FROM onlyonce.batches WHERE query = 'per_minute'")
+        late = self.sql(
+            "SELECT coalesce(sum(late), 0)::bigint AS late FROM onlyonce.batches WHERE query = 'per_minute'"
+        )
         assert late["late"][0] == len(self.model.late)
         self.check_books()
 
     def check_windows(self, sales: list[Sale]) -> None:
         """Each minute's."""
-        assert multiset(self.platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == self.model.windows(sales)
+        assert multiset(
+            self.platform.table("shop/per_minute"), "window_start", "place", "cents", "sales"
+        ) == self.model.windows(sales)
 
 
 class SourcesOneIdle(Sources):
-    """The kiosk falls idle at each look, and the till is far behind the web, in order: whatever is killed, nothing is late."""
+    """The kiosk falls idle at each look, and the till is far behind the web, in order: whatever is killed, nothing is
+    late."""
 
     def begin(self) -> None:
         """A third source, which has nothing."""
@@ -74,7 +90,9 @@ class SourcesOneIdle(Sources):
         """In order of time."""
         for source, ahead in (("web", 3600), ("till", 0)):
             seconds = sorted(self.chance.sample(range(ahead + 200 * step, ahead + 200 * step + 190), 16))
-            new = [Sale(source, f"{20 * step + n}", second, self.chance.randint(1, 9)) for n, second in enumerate(seconds)]
+            new = [
+                Sale(source, f"{20 * step + n}", second, self.chance.randint(1, 9)) for n, second in enumerate(seconds)
+            ]
             for number, sales in enumerate((new[:8], [*new[8:], *new[:2]])):
                 self.platform.put(f"shop/{source}", f"{step}-{number}.txt", [sale.line for sale in sales])
             self.sent += new
@@ -84,13 +102,16 @@ class SourcesOneIdle(Sources):
 
     def check(self) -> None:
         """See there."""
-        assert multiset(self.sql("SELECT id, place, cents FROM results.each")) == Counter(sale.row for sale in self.sent)
+        assert multiset(self.sql("SELECT id, place, cents FROM results.each")) == Counter(
+            sale.row for sale in self.sent
+        )
         self.check_windows(self.sent)
         self.check_books()
 
 
 class TableChanges(Case):
-    """Each change of the feed is a record, deletes too: those that another reader of the feed has, and what is inserted less what is deleted is the table."""
+    """Each change of the feed is a record, deletes too: those that another reader of the feed has, and what is inserted
+    less what is deleted is the table."""
 
     declared = "tests/support/changed_table.py"
     points = ("receive-registered", "table-before-commit", "receive-after-delta", *DELTA)

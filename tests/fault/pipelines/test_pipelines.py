@@ -1,4 +1,5 @@
-"""Pipelines of each kind that people write, struck in each step: what is there is what a batch computes over the distinct records."""
+"""Pipelines of each kind that people write, struck in each step: what is there is what a batch computes over the
+distinct records."""
 
 from __future__ import annotations
 
@@ -72,7 +73,11 @@ def drivers() -> Iterator[Callable[[], WarmDrivers]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_kills_do_not_show(
-    name: str, new_platform: Callable[..., Platform], drivers: Callable[[], WarmDrivers], request: pytest.FixtureRequest, spark: object
+    name: str,
+    new_platform: Callable[..., Platform],
+    drivers: Callable[[], WarmDrivers],
+    request: pytest.FixtureRequest,
+    spark: object,
 ) -> None:
     """SIGKILL of drivers and workers, at steps of the protocol and between them, by a seed."""
     chance, kind = random.Random(f"{name} {SEED.get(name, 2)}"), CASES[name]

@@ -101,7 +101,8 @@ class InMySQL(Warehouse):
 
 
 class InWriteStreams(Case):
-    """The rows of the outbox, delivered between the strikes by processes that are killed: each is visible once, and none is uncertain."""
+    """The rows of the outbox, delivered between the strikes by processes that are killed: each is visible once, and
+    none is uncertain."""
 
     declared = "tests/support/streaming.py"
     points = POSTGRES[1:-1]
@@ -124,8 +125,12 @@ class InWriteStreams(Case):
         self.after(self.steps)
         assert not killed(self.platform, "none", "onlyonce.sinks.outbox.deliver", "shop")
         records = shop_oracle.distinct(self.files)
-        assert Counter((row["id"], row["shop"], row["cents"]) for row in self.server.rows()) == multiset(records, "id", "shop", "cents")
-        states = self.sql("SELECT state, bool_or(uncertain) AS uncertain, count(*)::int AS rows FROM onlyonce.outbox GROUP BY 1")
+        assert Counter((row["id"], row["shop"], row["cents"]) for row in self.server.rows()) == multiset(
+            records, "id", "shop", "cents"
+        )
+        states = self.sql(
+            "SELECT state, bool_or(uncertain) AS uncertain, count(*)::int AS rows FROM onlyonce.outbox GROUP BY 1"
+        )
         assert multiset(states) == {("delivered", False, len(records)): 1}
         self.check_books()
 
@@ -133,5 +138,7 @@ class InWriteStreams(Case):
 def plain(frame: pd.DataFrame, *columns: str) -> Counter[Any]:
     """Rows with their times as texts."""
     if "window_start" in columns:
-        frame = frame.assign(window_start=pd.to_datetime(frame["window_start"], utc=True).dt.strftime("%Y-%m-%d %H:%M:%S"))
+        frame = frame.assign(
+            window_start=pd.to_datetime(frame["window_start"], utc=True).dt.strftime("%Y-%m-%d %H:%M:%S")
+        )
     return multiset(frame, *columns)

@@ -19,4 +19,19 @@ from tests.mutants.cases import (
     storage,
 )
 
-TOPICS = (catalog, commitlog, database, model, operate, outputs, receive, run, security, sinks, sources, spark, sql, storage)
+TOPICS = (
+    catalog,
+    commitlog,
+    database,
+    model,
+    operate,
+    outputs,
+    receive,
+    run,
+    security,
+    sinks,
+    sources,
+    spark,
+    sql,
+    storage,
+)

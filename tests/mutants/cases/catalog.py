@@ -24,7 +24,8 @@ MUTANTS = (
         Replace("_mapped", "held[: _HEADER.size]", "held[:4]"),
         Replace("_mapped", "_header(name, [content])", "MAGIC"),
         tests=(
-            SHARED + "test_a_file_whose_content_does_not_fit_is_not_trusted_and_written_again[its end was never written]",
+            SHARED
+            + "test_a_file_whose_content_does_not_fit_is_not_trusted_and_written_again[its end was never written]",
         ),
     ),
     Mutant(
@@ -68,7 +69,8 @@ MUTANTS = (
     ),
     Mutant(
         "stale-range-filter",
-        "a filter over several buckets answers for whatever chunks are in them now, also for those that it does not have",
+        "a filter over several buckets answers for whatever chunks are in them now, also for those that it does "
+        "not have",
         "onlyonce/catalog/range_filters.py",
         Replace("shared", "chunk.ids_hash in hashes", "one.block.first <= chunk.key.bucket <= one.block.last"),
         tests=(

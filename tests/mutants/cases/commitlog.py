@@ -23,17 +23,25 @@ MUTANTS = (
         "check-then-write",
         "a unit is looked for first and inserted at the end, instead of claimed first",
         "onlyonce/commitlog/units.py",
-        Replace("claim", """
+        Replace(
+            "claim",
+            """
             ours = do(
                 connection, "units", "claim",
                 unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
-        """, """
+        """,
+            """
             claim.__dict__[str(unit)] = wanted
             ours = find(connection, unit) is None
-        """),
-        Replace("fill", 'fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))', """
+        """,
+        ),
+        Replace(
+            "fill",
+            'fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", '
+            '"largest"))',
+            """
             wanted = claim.__dict__[str(unit)]
             do(
                 connection, "units", "claim",
@@ -41,7 +49,8 @@ MUTANTS = (
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
             fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
-        """),
+        """,
+        ),
         tests=(
             INTERLEAVINGS + "test_of_two_attempts_one_writes_its_rows_in_every_interleaving",
             POSTGRES + "test_twins_of_one_unit_write_once",
@@ -76,11 +85,15 @@ MUTANTS = (
         "that a batch refuses a record is committed before its units are taken back",
         "onlyonce/commitlog/failures.py",
         Delete("withdraw", 'do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)'),
-        Replace("refuse", 'do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)', """
+        Replace(
+            "refuse",
+            'do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)',
+            """
             do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
             connection.exec_driver_sql("COMMIT; BEGIN")
             do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
-        """),
+        """,
+        ),
         tests=(
             "tests/contract/receive/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",
         ),
@@ -96,10 +109,14 @@ MUTANTS = (
         "partitions-of-now",
         "a replay is cut into the partitions that its batch would have now",
         "onlyonce/commitlog/batches.py",
-        Replace("begin", "check_lookups(there.plan, plan)", """
+        Replace(
+            "begin",
+            "check_lookups(there.plan, plan)",
+            """
             check_lookups(there.plan, plan)
             object.__setattr__(there.plan, 'partitions', plan.partitions)
-        """),
+        """,
+        ),
         tests=(LAYOUTS + "test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries",),
     ),
     Mutant(
@@ -108,7 +125,8 @@ MUTANTS = (
         "onlyonce/commitlog/operate/removals.py",
         Delete(
             "count",
-            'do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, number=removal.number)',
+            'do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, '
+            "number=removal.number)",
         ),
         tests=(
             "tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",
@@ -176,10 +194,14 @@ MUTANTS = (
         "the log learns of a sink's own database after its first epoch is told there",
         "onlyonce/commitlog/authorities.py",
         Replace("adopt", "run(platform, remember)", "run(platform, identity)"),
-        Replace("adopt", "run(there, lambda conn: _tell(conn, driver, authority, ours))", """
+        Replace(
+            "adopt",
+            "run(there, lambda conn: _tell(conn, driver, authority, ours))",
+            """
             run(there, lambda conn: _tell(conn, driver, authority, ours))
             run(platform, remember)
-        """),
+        """,
+        ),
         tests=(AUTHORITIES + "test_a_database_is_remembered_before_an_epoch_is_told_there",),
     ),
     Mutant(
@@ -197,7 +219,8 @@ MUTANTS = (
         "onlyonce/commitlog/outputs/rejections.py",
         Delete(
             "replace",
-            'do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, window_to=stop)',
+            'do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, '
+            "window_to=stop)",
         ),
         tests=(REJECTIONS + "test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows",),
     ),
@@ -212,7 +235,11 @@ MUTANTS = (
         "values-19-clock-ahead",
         "a driver's clock may be ahead of PostgreSQL's by any time",
         "onlyonce/commitlog/driver_clock.py",
-        Replace("DriverClock.check", "theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS", "theirs > after + MOST_SECONDS"),
+        Replace(
+            "DriverClock.check",
+            "theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS",
+            "theirs > after + MOST_SECONDS",
+        ),
         tests=("tests/contract/commitlog/test_driver_clock.py::test_a_clock_far_from_the_databases_is_refused[310.0]",),
     ),
     Mutant(
@@ -228,7 +255,9 @@ MUTANTS = (
         "after a correction buckets that a wrong clock has dated decide which ids are removed",
         "onlyonce/model/operate/collecting.py",
         Always("floor", "known.newest is None or bucket <= known.newest"),
-        tests=("tests/contract/commitlog/test_arrivals.py::test_after_a_correction_no_id_within_the_horizon_is_forgotten[False-3]",),
+        tests=(
+            "tests/contract/commitlog/test_arrivals.py::test_after_a_correction_no_id_within_the_horizon_is_forgotten[False-3]",
+        ),
     ),
     Mutant(
         "values-19-removed-ids-live-again",

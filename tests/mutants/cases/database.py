@@ -15,13 +15,19 @@ MUTANTS = (
         "a view that can't be replaced in place is dropped with a team's views and grants",
         "onlyonce/database/migrate.py",
         Delete("_replace_views", "_refuse_dependents(connection, view, [name for name, _ in parts if name])"),
-        tests=("tests/contract/database/test_migrations.py::test_view_that_cannot_be_replaced_is_refused_with_its_dependents",),
+        tests=(
+            "tests/contract/database/test_migrations.py::test_view_that_cannot_be_replaced_is_refused_with_its_dependents",
+        ),
     ),
     Mutant(
         "format-6-views-made-anew",
         "views are dropped and made again whenever one changes",
         "onlyonce/database/migrate.py",
-        Replace("_replace_views", "_script(connection, part)", '_script(connection, f"DROP VIEW IF EXISTS {view} CASCADE;" * bool(view) + part)'),
+        Replace(
+            "_replace_views",
+            "_script(connection, part)",
+            '_script(connection, f"DROP VIEW IF EXISTS {view} CASCADE;" * bool(view) + part)',
+        ),
         tests=("tests/contract/database/test_migrations.py::test_replaced_views_keep_a_teams_views_and_grants",),
     ),
     Mutant(
@@ -35,15 +41,21 @@ MUTANTS = (
         "format-1-mysql-in-any-format",
         "a session opens in a MySQL sink's database of another format",
         "onlyonce/database/connect.py",
-        Replace("_refuse_other_format", "formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)",
-                "None if is_mysql else formats.of_session(cursor)"),
+        Replace(
+            "_refuse_other_format",
+            "formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)",
+            "None if is_mysql else formats.of_session(cursor)",
+        ),
         tests=("tests/contract/sinks/test_mysql_sink.py::test_no_session_opens_in_a_database_of_another_format",),
     ),
     Mutant(
         "format-1-command-in-any-format",
         "a command asks neither the home nor the database for its format",
         "onlyonce/cli/shell.py",
-        Never("PlatformGroup.resolve_command", 'not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args})'),
+        Never(
+            "PlatformGroup.resolve_command",
+            'not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args})',
+        ),
         tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
     ),
     Mutant(
@@ -58,26 +70,32 @@ MUTANTS = (
         "a job does not ask the home for its format",
         "onlyonce/job_main.py",
         Delete("run", "formats.check_home()"),
-        tests=("tests/contract/database/test_other_format.py::test_job_refuses_a_home_of_another_format[onlyonce.operate.audit]",),
+        tests=(
+            "tests/contract/database/test_other_format.py::test_job_refuses_a_home_of_another_format[onlyonce.operate.audit]",
+        ),
     ),
     Mutant(
         "errors-swallowed",
         "a COMMIT that failed counts as done",
         "onlyonce/database/connect.py",
-        Replace("transaction", """
+        Replace(
+            "transaction",
+            """
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
-        """, """
+        """,
+            """
             return
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
-        """),
+        """,
+        ),
         tests=(
             LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed",
             LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",
@@ -89,8 +107,10 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Replace(
             "",
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC", "synchronous_commit": "on"}',
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "timezone": "UTC", "synchronous_commit": "on"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", '
+            '"timezone": "UTC", "synchronous_commit": "on"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "timezone": "UTC", '
+            '"synchronous_commit": "on"}',
         ),
         tests=(
             "tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",
@@ -102,8 +122,10 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Replace(
             "",
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC", "synchronous_commit": "on"}',
-            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", '
+            '"timezone": "UTC", "synchronous_commit": "on"}',
+            '{"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", '
+            '"timezone": "UTC"}',
         ),
         tests=("tests/contract/database/test_sessions.py::test_a_commit_of_ours_waits_until_it_is_on_the_disk",),
     ),
@@ -118,7 +140,7 @@ MUTANTS = (
         "sign-taken-for-its-meaning",
         "a backslash of a text is what an array is written with",
         "onlyonce/database/arrays.py",
-        Replace("array", "(\"\\\\\", '\"')", "('\"',)"),
+        Replace("array", '("\\\\", \'"\')', "('\"',)"),
         tests=(ARRAYS + "test_values_arrive_as_they_are[texts]",),
     ),
     Mutant(
@@ -135,10 +157,13 @@ MUTANTS = (
         "tasks-without-slots",
         "the tasks of an executor open as many sessions as they are",
         "onlyonce/database/task_sessions.py",
-        Delete("_slot", """
+        Delete(
+            "_slot",
+            """
             if not any(map(_taken, files)):
                 fcntl.flock(files[0], fcntl.LOCK_EX)
-        """),
+        """,
+        ),
         tests=(
             "tests/contract/database/test_task_sessions.py::test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may",
         ),

@@ -107,19 +107,23 @@ MUTANTS = (
         "any-size-with-any",
         "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
         "onlyonce/model/operate/collecting.py",
-        Replace("_groups", """
+        Replace(
+            "_groups",
+            """
             if closed:
                 yield others, 2
             else:
                 by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
                 yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
-        """, """
+        """,
+            """
             if True:
                 yield others, 2
             else:
                 by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
                 yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
-        """),
+        """,
+        ),
         tests=(
             "tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",
         ),
@@ -137,20 +141,22 @@ MUTANTS = (
         "compacts-the-unread",
         "commits are compacted that a query has not read",
         "onlyonce/model/operate/compacting.py",
-        Replace("whole_from", """
+        Replace(
+            "whole_from",
+            """
             for reader in readers:
                 limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
                 if limit is not None and limit < found:
                     found, by = limit, reader.query
-        """, """
+        """,
+            """
             for reader in ():
                 limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
                 if limit is not None and limit < found:
                     found, by = limit, reader.query
-        """),
-        tests=(
-            "tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",
+        """,
         ),
+        tests=("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
     ),
     Mutant(
         "removes-what-is-asked-for",
@@ -321,7 +327,8 @@ MUTANTS = (
     ),
     Mutant(
         "neighbours-left-late",
-        "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves as they are",
+        "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves "
+        "as they are",
         "onlyonce/model/outputs/backfill.py",
         Replace("with_neighbours", "known = [start for start, _ in late]", "known: list[Micros] = []"),
         tests=(
@@ -332,13 +339,17 @@ MUTANTS = (
         "two-spellings-two-targets",
         "a target is known by what stands in the declaration, not by where it is",
         "onlyonce/declare/target_identity.py",
-        Replace("identity", """
+        Replace(
+            "identity",
+            """
             if place.kind == "postgres":
                 return f"postgres:{database(place.variable)}:{place.where}"
-        """, """
+        """,
+            """
             if place.text:
                 return place.text
-        """),
+        """,
+        ),
         tests=(TARGETS + "test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner",),
     ),
     Mutant(
@@ -396,7 +407,9 @@ MUTANTS = (
         "onlyonce/model/storage/table_versions.py",
         Replace("appended", "removes and (adds or not ignore_deletes)", "removes and not adds and not ignore_deletes"),
         tests=(
-            TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version 2 rewrites rows]",
+            TABLES
+            + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version "
+            "2 rewrites rows]",
         ),
     ),
     Mutant(

@@ -30,10 +30,14 @@ MUTANTS = (
         "archived-over-others",
         "an input file goes to the archive in a store over the object that is there",
         "onlyonce/operate/archive.py",
-        Replace("_uploaded", "done = stores.of(move.target).put_new(move.target, move.source.read_bytes())", """
+        Replace(
+            "_uploaded",
+            "done = stores.of(move.target).put_new(move.target, move.source.read_bytes())",
+            """
             done = True
             stores.of(move.target).put(move.target, move.source.read_bytes())
-        """),
+        """,
+        ),
         tests=("tests/storage/test_archive.py::test_another_object_of_that_name_stays_and_so_does_the_file",),
     ),
     Mutant(
@@ -63,19 +67,20 @@ MUTANTS = (
         "a crash test has its data at the prefix of the platform itself",
         "onlyonce/testing/crashtest/play.py",
         Replace("_prefix", 'root / f"crashtest-{uuid4().hex[:8]}"', "root"),
-        tests=(
-            "tests/storage/test_crashtest_on_s3.py::test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was",
-        ),
+        tests=("tests/storage/test_crashtest_on_s3.py::test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was",),
         spark=True,
     ),
     Mutant(
         "erased-files-stay",
         "files that had erased rows stay on the disk for a day",
         "onlyonce/operate/erase/records.py",
-        Delete("remove", """
+        Delete(
+            "remove",
+            """
             attempt_files.sweep(instance, 0, [])
             _sweep(path)
-        """),
+        """,
+        ),
         tests=(
             "tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",
         ),
@@ -117,9 +122,7 @@ MUTANTS = (
         "a setting that was read once stays, whatever the environment says now",
         "onlyonce/settings/configuration.py",
         Replace("current", "tuple(environment.variable(name) for name in VARIABLES.values())", "()"),
-        tests=(
-            "tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",
-        ),
+        tests=("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
     Mutant(
         "trials-not-forgotten",
@@ -140,7 +143,8 @@ MUTANTS = (
         "onlyonce/operate/audit_data.py",
         Replace(
             "_wrong_ids",
-            'wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, values)',
+            'wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, '
+            "values)",
             'wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])',
         ),
         tests=(

@@ -14,7 +14,11 @@ MUTANTS = (
         "outputs-2-staged-by-another-function",
         "a changed function's batch is written with the rows that the old function has staged",
         "onlyonce/outputs/staging.py",
-        Replace("staged", 'context.folder / "staged" / (output.made_beside or output.name) / name', 'context.folder / "staged" / output.name'),
+        Replace(
+            "staged",
+            'context.folder / "staged" / (output.made_beside or output.name) / name',
+            'context.folder / "staged" / output.name',
+        ),
         tests=("tests/spark/outputs/test_staging.py::test_rows_are_staged_again_if_the_function_has_changed",),
         spark=True,
     ),
@@ -22,8 +26,14 @@ MUTANTS = (
         "outputs-14-maps-compared-by-spark",
         "sessions are compared by their columns, of which Spark compares no maps",
         "onlyonce/outputs/recompute/recompute_sessions.py",
-        Replace("_comparable", 'encoding.json_object(sessions.schema).alias("row")', 'F.struct(*sessions.columns).alias("row")'),
-        tests=("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",),
+        Replace(
+            "_comparable",
+            'encoding.json_object(sessions.schema).alias("row")',
+            'F.struct(*sessions.columns).alias("row")',
+        ),
+        tests=(
+            "tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",
+        ),
         spark=True,
     ),
     Mutant(
@@ -58,8 +68,14 @@ MUTANTS = (
         "promises-8-all-windows-of-the-span",
         "--late-only recomputes windows without late records too",
         "onlyonce/outputs/backfill.py",
-        Replace("_include_late", "backfill.with_those_below(context, output, late, lookups=asked.lookups)", "backfill.with_those_below(context, output, span, lookups=asked.lookups)"),
-        tests=("tests/spark/outputs/test_backfill.py::test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows",),
+        Replace(
+            "_include_late",
+            "backfill.with_those_below(context, output, late, lookups=asked.lookups)",
+            "backfill.with_those_below(context, output, span, lookups=asked.lookups)",
+        ),
+        tests=(
+            "tests/spark/outputs/test_backfill.py::test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows",
+        ),
         spark=True,
     ),
     Mutant(
@@ -123,10 +139,14 @@ MUTANTS = (
         "released-over-others",
         "the lines of a release go over the object that has their name",
         "onlyonce/outputs/releases/release.py",
-        Replace("_named", "return stores.of(path).put_new(path, partial.read_bytes())", """
+        Replace(
+            "_named",
+            "return stores.of(path).put_new(path, partial.read_bytes())",
+            """
             stores.of(path).put(path, partial.read_bytes())
             return True
-        """),
+        """,
+        ),
         tests=(
             "tests/storage/test_object_inbox_commands.py::test_an_object_of_another_that_has_the_name_of_a_release_stays",
         ),
@@ -166,17 +186,21 @@ MUTANTS = (
         "exploded-in-the-driver",
         "a function that makes many rows of a record is for the driver",
         "onlyonce/outputs/stateless.py",
-        Replace("", """
+        Replace(
+            "",
+            """
             {
                 "Project", "Filter", "Union", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation",
                 "LogicalRelation", "LogicalRDD", "ResolvedHint", "View",
             }
-        """, """
+        """,
+            """
             {
                 "Project", "Filter", "Generate", "Union", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation",
                 "LogicalRelation", "LogicalRDD", "ResolvedHint", "View",
             }
-        """),
+        """,
+        ),
         tests=(
             "tests/spark/outputs/test_in_driver.py::test_the_driver_takes_the_rows_of_functions_only_that_add_none",
         ),
@@ -187,9 +211,7 @@ MUTANTS = (
         "what the driver writes is claimed as nothing, so a replay by tasks finds other rows",
         "onlyonce/outputs/in_driver.py",
         Delete("_content", "tally.add(part)"),
-        tests=(
-            "tests/spark/outputs/test_in_driver.py::test_rows_units_and_windows_are_the_same_whoever_wrote_them",
-        ),
+        tests=("tests/spark/outputs/test_in_driver.py::test_rows_units_and_windows_are_the_same_whoever_wrote_them",),
         spark=True,
     ),
     Mutant(
@@ -240,17 +262,23 @@ MUTANTS = (
         "staged-not-read",
         "stable input is stored, but a replay writes what the function gives now",
         "onlyonce/outputs/staging.py",
-        Replace("staged", 'stored = frame.sparkSession.read.format("delta").load(str(path))', """
+        Replace(
+            "staged",
+            'stored = frame.sparkSession.read.format("delta").load(str(path))',
+            """
             stored = frame.sparkSession.read.format("delta").load(str(path))
             return frame
-        """),
+        """,
+        ),
         tests=(SAMPLE,),
     ),
     Mutant(
         "joins-keep-state",
         "a join of the stream with a table is taken for one that keeps state",
         "onlyonce/outputs/stateless.py",
-        Replace("", """
+        Replace(
+            "",
+            """
             {
                 "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
                 "StreamingRelationV2", "StreamingExecutionRelation", "Join", "MapInPandas", "PythonMapInArrow", "MapInArrow",
@@ -258,7 +286,8 @@ MUTANTS = (
                 "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
                 "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
             }
-        """, """
+        """,
+            """
             {
                 "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
                 "StreamingRelationV2", "StreamingExecutionRelation", "MapInPandas", "PythonMapInArrow", "MapInArrow",
@@ -266,7 +295,8 @@ MUTANTS = (
                 "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
                 "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
             }
-        """),
+        """,
+        ),
         tests=(
             "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",
         ),
@@ -298,14 +328,16 @@ MUTANTS = (
         Replace(
             "in_stream",
             "joined = assign(controls.unionByName(rows), output.window)",
-            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)',
+            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), '
+            "output.window)",
         ),
         tests=("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
         spark=True,
     ),
     Mutant(
         "join-behind-its-windows",
-        "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a partner stay in the state",
+        "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a "
+        "partner stay in the state",
         "onlyonce/outputs/windows/windowing.py",
         Replace("in_stream", "reach(output.window) + micros(output.lateness)", "micros(output.lateness)"),
         tests=(
@@ -344,7 +376,8 @@ MUTANTS = (
         Replace(
             "in_stream",
             "controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))",
-            'controls.unionByName(rows.filter(~is_late(output.window, output.lateness))).withWatermark("oo_event_time", "0 seconds")',
+            "controls.unionByName(rows.filter(~is_late(output.window, "
+            'output.lateness))).withWatermark("oo_event_time", "0 seconds")',
         ),
         tests=(
             "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
@@ -447,7 +480,8 @@ MUTANTS = (
         "onlyonce/outputs/function/several_results.py",
         Never("united", "len(set(kinds.values())) > 1"),
         tests=(
-            "tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",
+            "tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a "
+            "sum beside records]",
         ),
         spark=True,
     ),

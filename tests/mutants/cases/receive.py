@@ -26,14 +26,22 @@ MUTANTS = (
         "skipped-witness",
         "a receive unit that is in the log is skipped: its rows are not emitted again",
         "onlyonce/receive/receive_unit.py",
-        Replace("judge.run_task", "_commit(here, records, fates, counts)", """
+        Replace(
+            "judge.run_task",
+            "_commit(here, records, fates, counts)",
+            """
             if not _commit(here, records, fates, counts):
                 return
-        """),
-        Replace("_commit", """
+        """,
+        ),
+        Replace(
+            "_commit",
+            """
             if run(work.database, write):
                 catalog_lookup.remember(work.database, place, stored, filtered)
-        """, "return run(work.database, write)"),
+        """,
+            "return run(work.database, write)",
+        ),
         tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),
     Mutant(
@@ -59,15 +67,19 @@ MUTANTS = (
         "left-and-forgotten",
         "without a catalog lines that are not plain are read by nobody",
         "onlyonce/receive/straight.py",
-        Replace("written", """
+        Replace(
+            "written",
+            """
             if files:
                 rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
                 paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
-        """, """
+        """,
+            """
             if not paths:
                 rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
                 paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
-        """),
+        """,
+        ),
         tests=(
             "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[files]",
             "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[topic]",
@@ -85,7 +97,9 @@ MUTANTS = (
         "session-held-while-writing",
         "a task keeps its session in the database while it writes what it has judged",
         "onlyonce/receive/receive_unit.py",
-        Replace("judge.run_task", """
+        Replace(
+            "judge.run_task",
+            """
             with session_of(work.database, _unit(place)) as database:
                 here = replace(work, database=database, place=place)
                 fates, counts = _fates(here, records)
@@ -93,14 +107,16 @@ MUTANTS = (
             passing("receive-unit-after-commit")
             for part in np.split(fates, np.cumsum(sizes)[:-1]):
                 yield Verdict(part, place.partition, counts.largest)
-        """, """
+        """,
+            """
             with session_of(work.database, _unit(place)) as database:
                 here = replace(work, database=database, place=place)
                 fates, counts = _fates(here, records)
                 _commit(here, records, fates, counts)
                 for part in np.split(fates, np.cumsum(sizes)[:-1]):
                     yield Verdict(part, place.partition, counts.largest)
-        """),
+        """,
+        ),
         tests=(RECEIVE + "test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
     ),
     Mutant(
@@ -132,7 +148,9 @@ MUTANTS = (
         "a close waits neither for the batch at work nor for what is registered",
         "onlyonce/receive/receive.py",
         Never("something_waits", "context.source().last_batch() not in (None, taken_in)"),
-        Replace("_close", """
+        Replace(
+            "_close",
+            """
             with context.receiving:
                 number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
                 passing("close-after-begin")
@@ -144,7 +162,8 @@ MUTANTS = (
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()
-        """, """
+        """,
+            """
             if True:
                 number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
                 passing("close-after-begin")
@@ -156,7 +175,8 @@ MUTANTS = (
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()
-        """),
+        """,
+        ),
         Delete("_close", "context.receiving.notify_all()"),
         tests=(LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
@@ -187,7 +207,8 @@ MUTANTS = (
         "onlyonce/receive/batch_files.py",
         Replace("written.trial", "settings.trials_location(context.instance)", 'settings.home().parent / "trials"'),
         tests=(
-            "tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",
+            "tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by "
+            "exchange]",
         ),
     ),
     Mutant(
@@ -195,7 +216,9 @@ MUTANTS = (
         "the row of an invalid record has no place",
         "onlyonce/receive/event_files.py",
         Never("EventFiles.add", "kind == INVALID"),
-        tests=("tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",),
+        tests=(
+            "tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",
+        ),
     ),
     Mutant(
         "values-21-places-of-nothing",

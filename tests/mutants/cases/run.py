@@ -65,19 +65,23 @@ MUTANTS = (
         "rows-not-vouched-for",
         "beside receive an output begins on rows whose batch has not ended",
         "onlyonce/run/continuous.py",
-        Replace("_await_receive", """
+        Replace(
+            "_await_receive",
+            """
             while not _vouched(context, versions):
                 query.between_batches()
                 with context.receiving:  # held by a batch of receive as long as it is at work
                     if not _vouched(context, versions):
                         context.receiving.wait(LOOK_SECONDS)
-        """, """
+        """,
+            """
             while False:
                 query.between_batches()
                 with context.receiving:  # held by a batch of receive as long as it is at work
                     if not _vouched(context, versions):
                         context.receiving.wait(LOOK_SECONDS)
-        """),
+        """,
+        ),
         tests=(LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
         spark=True,
     ),
@@ -100,15 +104,20 @@ MUTANTS = (
         "withdrawn-without-a-fence",
         "the transaction of a withdrawn Delta batch is left free: a driver that wakes lands its rows",
         "onlyonce/run/withdraw.py",
-        Replace("take", "table = opening.table(path)", """
+        Replace(
+            "take",
+            "table = opening.table(path)",
+            """
             table = opening.table(path)
             return
-        """),
+        """,
+        ),
         tests=("tests/contract/run/test_withdraw.py::test_a_driver_that_wakes_can_not_land_a_withdrawn_batch",),
     ),
     Mutant(
         "landed-is-taken",
-        "rows that got to the table between the look and the mark count as a transaction of ours, and their batch is withdrawn",
+        "rows that got to the table between the look and the mark count as a transaction of ours, and their batch "
+        "is withdrawn",
         "onlyonce/run/withdraw.py",
         Never("take", "holds(path, app_id, batch_id)"),
         tests=(
@@ -127,7 +136,9 @@ MUTANTS = (
         "only the history of a table shows that a transaction was used up",
         "onlyonce/run/withdraw.py",
         Replace("take", "(app_id, app_id + USED_UP)", "(app_id,)"),
-        tests=("tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",),
+        tests=(
+            "tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",
+        ),
     ),
     Mutant(
         "outputs-one-by-one",
@@ -178,11 +189,15 @@ MUTANTS = (
         "plan-after-its-batch",
         "the plan of a batch comes into the store once the batch has ended",
         "onlyonce/context/query.py",
-        Replace("_Started._batch", "self._query.copy.planned(batch_id)", """
+        Replace(
+            "_Started._batch",
+            "self._query.copy.planned(batch_id)",
+            """
             self._on_batch(frame, batch_id)
             self._query.copy.planned(batch_id)
             return
-        """),
+        """,
+        ),
         tests=("tests/storage/test_run_on_s3.py::test_a_kill_does_not_show_in_what_is_in_the_store",),
         spark=True,
     ),
@@ -190,33 +205,41 @@ MUTANTS = (
         "settings-of-the-worker",
         "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
         "onlyonce/airflow/operators/spark_job.py",
-        Replace("SparkJobOperator._words", """
+        Replace(
+            "SparkJobOperator._words",
+            """
             with refusals_are_final(self.log), within(told):
                 theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
                 added = temporary.added(master, options(master, theirs), theirs)
-        """, """
+        """,
+            """
             with refusals_are_final(self.log):
                 theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
                 added = temporary.added(master, options(master, theirs), theirs)
-        """),
+        """,
+        ),
         tests=("tests/dags/test_spark_job.py::test_the_drivers_own_settings_decide_with_which_jars_it_starts",),
     ),
     Mutant(
         "keys-for-the-driver-alone",
         "executors in a cluster get no keys of the store",
         "onlyonce/airflow/operators/cluster_secrets.py",
-        Replace("secret_properties", """
+        Replace(
+            "secret_properties",
+            """
             {
                     **theirs,
                     **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
                     **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
                 }
-        """, """
+        """,
+            """
             {
                     **theirs,
                     **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
                 }
-        """),
+        """,
+        ),
         tests=(
             "tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",
         ),
@@ -235,7 +258,8 @@ MUTANTS = (
         Replace(
             "await_written",
             "not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
-            "False and not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
+            "False and not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, "
+            "before, upto))",
         ),
         tests=(
             "tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",
@@ -247,7 +271,9 @@ MUTANTS = (
         "a table that can't take the rows of its output ends the whole run",
         "onlyonce/run/stream.py",
         Replace("_refused", "refused and len(refused) == len(pipeline.roots())", "refused"),
-        tests=("tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",),
+        tests=(
+            "tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",
+        ),
         spark=True,
     ),
     Mutant(
@@ -255,7 +281,9 @@ MUTANTS = (
         "check passes a Delta table whose features the run then refuses",
         "onlyonce/check/tables.py",
         Delete("_delta", "delta_table.check(table, path, output)"),
-        tests=("tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",),
+        tests=(
+            "tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",
+        ),
         spark=True,
     ),
     Mutant(
@@ -263,6 +291,8 @@ MUTANTS = (
         "`up` starts a platform next to the one that a URL names",
         "onlyonce/local/platform.py",
         Never("_refuse_named", "named is not None"),
-        tests=("tests/unit/local/test_another_platform.py::test_up_is_refused_if_another_platform_is_named[ONLYONCE_DATABASE_URL]",),
+        tests=(
+            "tests/unit/local/test_another_platform.py::test_up_is_refused_if_another_platform_is_named[ONLYONCE_DATABASE_URL]",
+        ),
     ),
 )

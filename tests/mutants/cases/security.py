@@ -21,7 +21,10 @@ MUTANTS = (
         "an erasure finds a line only if it has the value's own bytes",
         "onlyonce/model/operate/erasing.py",
         Never("Condition.may_be_in", '(b\'"\' if layout == "csv" else b"\\\\") in line'),
-        tests=(f"{FOUND}test_every_spelling_of_a_value_is_found_in_json", f"{FOUND}test_every_spelling_of_a_value_is_found_in_csv"),
+        tests=(
+            f"{FOUND}test_every_spelling_of_a_value_is_found_in_json",
+            f"{FOUND}test_every_spelling_of_a_value_is_found_in_csv",
+        ),
     ),
     Mutant(
         "security-erasure-2-silent",
@@ -112,7 +115,9 @@ MUTANTS = (
         "a receipt names pages of tables of which the erasure has replaced no row",
         "onlyonce/operate/erase/windows.py",
         Replace("left", "outside or root.name in again", "True"),
-        tests=("tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names",),
+        tests=(
+            "tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names",
+        ),
         spark=True,
     ),
     Mutant(
@@ -120,7 +125,9 @@ MUTANTS = (
         "the search of an erasure passes over copies of tables that lookups read",
         "onlyonce/operate/erase/search.py",
         Delete("_files", "yield from below(copies.home(), COPY)"),
-        tests=("tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names",),
+        tests=(
+            "tests/spark/operate/test_forget_everywhere.py::test_after_an_erasure_the_search_finds_what_the_receipt_names",
+        ),
         spark=True,
     ),
     Mutant(
@@ -163,7 +170,9 @@ MUTANTS = (
         "the search leaves out what older snapshots of an Iceberg table have",
         "onlyonce/sinks/iceberg/stored_iceberg.py",
         Replace("_paths", "table.snapshots()", "[table.current_snapshot()]"),
-        tests=("tests/contract/sinks/test_iceberg_sink.py::test_each_file_of_each_snapshot_is_searched_for_an_erasure",),
+        tests=(
+            "tests/contract/sinks/test_iceberg_sink.py::test_each_file_of_each_snapshot_is_searched_for_an_erasure",
+        ),
     ),
     Mutant(
         "security-4-objects-unsearched",
@@ -176,7 +185,10 @@ MUTANTS = (
         "security-4-bounds-of-long-values",
         "the search does not know that a bound has the beginning of a long value only",
         "onlyonce/model/operate/mentions.py",
-        Never("Mentions._in", 'len(value) > BOUND_OF_DELTA and "minValues" in string and value[: BOUND_OF_DELTA - 1] in string'),
+        Never(
+            "Mentions._in",
+            'len(value) > BOUND_OF_DELTA and "minValues" in string and value[: BOUND_OF_DELTA - 1] in string',
+        ),
         tests=("tests/unit/operate/test_decoders.py::test_bound_has_the_beginning_of_a_long_value",),
     ),
     Mutant(
@@ -191,7 +203,9 @@ MUTANTS = (
         "a Stateful output whose new incarnation has not run holds up the next erasure",
         "onlyonce/operate/erase/windows.py",
         Replace("upto", "ANEW in (one.start_from or {})", "False"),
-        tests=("tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records[shop]",),
+        tests=(
+            "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records[shop]",
+        ),
     ),
     Mutant(
         "security-10-open-home",
@@ -275,7 +289,8 @@ MUTANTS = (
     ),
     Mutant(
         "security-11-secrets-in-conf",
-        "a variable of the driver in the operator's conf counts by its whole name, and its secret goes to the command line",
+        "a variable of the driver in the operator's conf counts by its whole name, and its secret goes to the "
+        "command line",
         "onlyonce/airflow/operators/cluster_secrets.py",
         Replace("_is_secret", 'VARIABLE.sub("", name)', "name"),
         tests=("tests/security/test_cluster_secrets.py::test_no_word_of_the_operator_holds_a_secret[conf-yarn]",),
@@ -293,7 +308,9 @@ MUTANTS = (
         "a team's own redaction replaces ours",
         "onlyonce/spark/redaction.py",
         Replace("merged", 'f"(?:{theirs})|{OURS}"', "theirs"),
-        tests=("tests/unit/test_spark_options.py::test_variables_are_redacted_with_what_the_team_redacts[(?i)iban|card]",),
+        tests=(
+            "tests/unit/test_spark_options.py::test_variables_are_redacted_with_what_the_team_redacts[(?i)iban|card]",
+        ),
     ),
     Mutant(
         "security-14-escapes-of-records",
@@ -335,8 +352,11 @@ MUTANTS = (
         "security-7-advisory-again",
         "the lock under which chunks are merged is one that any role may take",
         "sql/statements/locks.sql",
-        ReplaceSql("if_free", "SELECT name FROM onlyonce_private.locks WHERE name = :name FOR UPDATE SKIP LOCKED",
-                   "SELECT 1 WHERE pg_try_advisory_xact_lock(hashtextextended(:name, 0))"),
+        ReplaceSql(
+            "if_free",
+            "SELECT name FROM onlyonce_private.locks WHERE name = :name FOR UPDATE SKIP LOCKED",
+            "SELECT 1 WHERE pg_try_advisory_xact_lock(hashtextextended(:name, 0))",
+        ),
         tests=("tests/security/test_reader.py::test_nothing_stops_while_the_reader_holds_what_it_can",),
     ),
     Mutant(
@@ -366,7 +386,9 @@ MUTANTS = (
         "onlyonce/sources/files/parquet_files.py",
         Replace("opened", "pa.OSFile(name)", "pa.OSFile(at.path)"),
         Replace("opened", "regular_file.by_descriptor(at.path)", "open(at.path)"),
-        tests=("tests/unit/sources/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",),
+        tests=(
+            "tests/unit/sources/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
+        ),
     ),
     Mutant(
         "security-15-released-by-name",
@@ -415,8 +437,14 @@ MUTANTS = (
         "security-4-change-data-under-way-goes",
         "an erasure deletes change data that no commit names yet",
         "onlyonce/sinks/delta/stored_delta.py",
-        Replace("_remove_changes", '(table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action)', "[one.at for one in store.entries(table / '_change_data')]"),
-        tests=("tests/contract/operate/test_erased_places.py::test_change_data_of_a_commit_under_way_stays_and_is_named",),
+        Replace(
+            "_remove_changes",
+            '(table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action)',
+            "[one.at for one in store.entries(table / '_change_data')]",
+        ),
+        tests=(
+            "tests/contract/operate/test_erased_places.py::test_change_data_of_a_commit_under_way_stays_and_is_named",
+        ),
     ),
     Mutant(
         "security-4-partition-folder-stays",
@@ -479,7 +507,9 @@ MUTANTS = (
         "a target that takes a request slowly holds it beyond its timeout",
         "onlyonce/sinks/outbox/deadline.py",
         Replace("_Stream.write", "buffer[at : at + PIECE]", "buffer"),
-        tests=("tests/security/test_webhook_targets.py::test_a_target_that_takes_a_request_slowly_holds_it_for_its_timeout_only",),
+        tests=(
+            "tests/security/test_webhook_targets.py::test_a_target_that_takes_a_request_slowly_holds_it_for_its_timeout_only",
+        ),
     ),
     Mutant(
         "security-12-open-to-all",
@@ -493,7 +523,10 @@ MUTANTS = (
         "a declaration that a link of another user leads to is run",
         "onlyonce/settings/found_file.py",
         Replace("refuse_foreign", "(path.lstat(), path.stat())", "(path.stat(),)"),
-        tests=("tests/security/test_found_declarations.py::test_a_found_file_that_others_can_choose_is_not_run[link of another user]",),
+        tests=(
+            "tests/security/test_found_declarations.py::test_a_found_file_that_others_can_choose_is_not_run[link "
+            "of another user]",
+        ),
     ),
     Mutant(
         "security-14-direction",
@@ -524,17 +557,21 @@ MUTANTS = (
         "security-15-parameters-in-errors",
         "an error of the database has the parameters of its statement",
         "onlyonce/database/connect.py",
-        Replace("_postgres_engine", """
+        Replace(
+            "_postgres_engine",
+            """
             return create_engine(
                 database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
                 executemany_mode="values_plus_batch", hide_parameters=True,
             )
-        """, """
+        """,
+            """
             return create_engine(
                 database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
                 executemany_mode="values_plus_batch",
             )
-        """),
+        """,
+        ),
         tests=("tests/security/test_copies.py::test_an_error_has_no_parameters",),
     ),
     Mutant(
@@ -546,7 +583,9 @@ MUTANTS = (
             'ask("windows", instance=instance, output=output, n=ROWS + 1, **at)',
             'ask._ask("windows", instance=instance, output=output, n=ROWS + 1, **at)',
         ),
-        tests=("tests/page/test_routes.py::test_what_a_user_may_not_see_is_as_if_it_were_not_there[-GET-/pipelines/{instance}/windows]",),
+        tests=(
+            "tests/page/test_routes.py::test_what_a_user_may_not_see_is_as_if_it_were_not_there[-GET-/pipelines/{instance}/windows]",
+        ),
     ),
     Mutant(
         "security-6-route-without-a-login",
@@ -558,10 +597,13 @@ MUTANTS = (
     ),
     Mutant(
         "security-6-zone-of-python",
-        "a time in an address goes to PostgreSQL in a zone that it does not have, and the page is an error of the server",
+        "a time in an address goes to PostgreSQL in a zone that it does not have, and the page is an error of the "
+        "server",
         "onlyonce/airflow/page/pages.py",
         Replace("instant", "value.astimezone(UTC)", "value"),
-        tests=("tests/page/test_routes.py::test_what_a_caller_writes_breaks_no_route[GET-/pipelines/{instance}/backfills]",),
+        tests=(
+            "tests/page/test_routes.py::test_what_a_caller_writes_breaks_no_route[GET-/pipelines/{instance}/backfills]",
+        ),
     ),
     Mutant(
         "security-14-nul-in-a-search",
@@ -612,7 +654,11 @@ MUTANTS = (
         "security-15-open-pods",
         "every pod of the namespace reaches the ports of drivers and executors",
         "docker/kubernetes/network.yaml",
-        ReplaceSql("", "- from: - podSelector: matchLabels: app.kubernetes.io/name: onlyonce", "- from: [{podSelector: {matchLabels: {}}}]"),
+        ReplaceSql(
+            "",
+            "- from: - podSelector: matchLabels: app.kubernetes.io/name: onlyonce",
+            "- from: [{podSelector: {matchLabels: {}}}]",
+        ),
         tests=("tests/security/test_pods.py::test_the_policy_names_the_pods_of_the_templates",),
     ),
     Mutant(
@@ -650,13 +696,17 @@ MUTANTS = (
         "viewers see what a finding of the doctor quotes of a record",
         "onlyonce/airflow/page/sight.py",
         Replace("Sight.__call__", "self._without_values(row)", "row"),
-        tests=("tests/page/test_permissions.py::test_what_findings_quote_is_for_those_who_may_see_records[dead letters]",),
+        tests=(
+            "tests/page/test_permissions.py::test_what_findings_quote_is_for_those_who_may_see_records[dead letters]",
+        ),
     ),
     Mutant(
         "security-12-completion-runs",
         "TAB completion runs the declarations of the current folder",
         "onlyonce/cli/shell.py",
-        Replace("_named", "ast.parse(path.read_bytes())", "exec(path.read_bytes(), {}) or ast.parse(path.read_bytes())"),
+        Replace(
+            "_named", "ast.parse(path.read_bytes())", "exec(path.read_bytes(), {}) or ast.parse(path.read_bytes())"
+        ),
         tests=("tests/security/test_found_declarations.py::test_completion_runs_no_declaration",),
     ),
     Mutant(
@@ -685,8 +735,10 @@ MUTANTS = (
         "an erasure looks for a column by the source's name of it in rows that were sent",
         "onlyonce/operate/erase/forget.py",
         Replace(
-            "main", "erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))",
-            "replace(erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema))), aliases=pipeline.aliases)",
+            "main",
+            "erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))",
+            "replace(erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema))), "
+            "aliases=pipeline.aliases)",
         ),
         tests=(f"{FORGET}test_what_was_sent_goes_from_the_outbox[Nummer]",),
     ),
@@ -695,14 +747,18 @@ MUTANTS = (
         "the search of an erasure does not know the names that sources have for columns",
         "onlyonce/model/operate/mentions.py",
         Replace("Mentions._called", "self.names.get(name, (name,))", "(name,)"),
-        tests=("tests/unit/operate/test_decoders.py::test_value_is_found_by_the_name_that_a_source_has_for_the_column",),
+        tests=(
+            "tests/unit/operate/test_decoders.py::test_value_is_found_by_the_name_that_a_source_has_for_the_column",
+        ),
     ),
     Mutant(
         "security-4-orphans-of-iceberg",
         "the search of an erasure passes over files of an Iceberg table that no snapshot has",
         "onlyonce/sinks/iceberg/stored_iceberg.py",
         Replace("StoredInIceberg.files", "dict.fromkeys(there, ORPHAN) | paths", "paths"),
-        tests=("tests/contract/sinks/test_iceberg_sink.py::test_each_file_of_each_snapshot_is_searched_for_an_erasure",),
+        tests=(
+            "tests/contract/sinks/test_iceberg_sink.py::test_each_file_of_each_snapshot_is_searched_for_an_erasure",
+        ),
     ),
     Mutant(
         "security-2-landed-whole",
@@ -722,7 +778,11 @@ MUTANTS = (
         "security-2-longer-value-in-a-message",
         "an erasure takes the beginning of a longer value of a message for the value",
         "onlyonce/model/operate/mentions.py",
-        Replace("_in_messages", "(_varint(len(content)) + content, _varint(2 * len(content)) + content)", "(content, content)"),
+        Replace(
+            "_in_messages",
+            "(_varint(len(content)) + content, _varint(2 * len(content)) + content)",
+            "(content, content)",
+        ),
         tests=(f"{FORGET}test_message_that_is_no_record_goes",),
     ),
     Mutant(
@@ -730,6 +790,8 @@ MUTANTS = (
         "a receipt does not say what an object store keeps of deleted objects",
         "onlyonce/operate/erase/unsearched.py",
         Replace("_buckets", 'sorted({f"{url.scheme}://{url.netloc}" for url in urls if url.netloc})', "[]"),
-        tests=("tests/storage/test_object_inbox_commands.py::test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none",),
+        tests=(
+            "tests/storage/test_object_inbox_commands.py::test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none",
+        ),
     ),
 )

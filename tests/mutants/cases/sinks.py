@@ -39,8 +39,15 @@ MUTANTS = (
         "outputs-conformance-no-partition",
         "a row for which a MySQL table has no partition is an outage, and tried again for ever",
         "onlyonce/sinks/mysql/mysql_rows.py",
-        Replace("", "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1526, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}", "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}"),
-        tests=(CONFORMANCE + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[MySQLAppend-partition]",),
+        Replace(
+            "",
+            "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1526, 1591, 1644, 1690, 1748, 1906, 3105, "
+            "3819, 4025}",
+            "{1062, 1048, 1292, 1364, 1365, 1366, 1369, 1411, 1452, 1591, 1644, 1690, 1748, 1906, 3105, 3819, 4025}",
+        ),
+        tests=(
+            CONFORMANCE + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[MySQLAppend-partition]",
+        ),
         spark=True,
     ),
     Mutant(
@@ -93,14 +100,22 @@ MUTANTS = (
         "outputs-4-kept-from-a-clearing",
         "rows that a trigger keeps stand next to those that are computed from the start",
         "onlyonce/sinks/postgres/postgres_table.py",
-        Replace("", '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) FROM gone)"', '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT 0"'),
+        Replace(
+            "",
+            '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) '
+            'FROM gone)"',
+            '"WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT 0"',
+        ),
         tests=(TEAM + "test_a_trigger_that_keeps_rows_from_a_new_computation_is_refused",),
     ),
     Mutant(
         "outputs-4-mysql-unchecked",
         "check does not see that MySQL computes a column's values itself",
         "onlyonce/sinks/mysql/mysql_table.py",
-        Never("MySQLTable._check", 'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")'),
+        Never(
+            "MySQLTable._check",
+            'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")',
+        ),
         tests=(MYSQL + "test_check_reports_what_a_run_would_refuse",),
     ),
     Mutant(
@@ -114,14 +129,21 @@ MUTANTS = (
         "outputs-8-beginning-of-a-column",
         "an upsert into MySQL takes a unique index over its keys and the beginning of another column",
         "onlyonce/sinks/mysql/mysql_table.py",
-        Replace("MySQLTable._unique", 'row.col if row.part is None else f"{row.col}({row.part})"', "row.col if row.part is None else next(iter(self._identity))"),
+        Replace(
+            "MySQLTable._unique",
+            'row.col if row.part is None else f"{row.col}({row.part})"',
+            "row.col if row.part is None else next(iter(self._identity))",
+        ),
         tests=(MYSQL + "test_an_index_with_the_beginning_of_a_column_is_no_key_index",),
     ),
     Mutant(
         "outputs-8-nulls-differ",
         "an upsert takes a unique index in which two nulls are two keys",
         "onlyonce/sinks/postgres/postgres_table.py",
-        Never("SinkTable._check_unique", "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)"),
+        Never(
+            "SinkTable._check_unique",
+            "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)",
+        ),
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
     ),
     Mutant(
@@ -136,7 +158,10 @@ MUTANTS = (
         "rows are committed to a table that was altered after they were checked",
         "onlyonce/storage/opening.py",
         Never("refuse_changed", "found != checked"),
-        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[altered-during the try-append]",),
+        tests=(
+            "tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[altered-during "
+            "the try-append]",
+        ),
     ),
     Mutant(
         "outputs-13-table-made-again",
@@ -144,7 +169,10 @@ MUTANTS = (
         "onlyonce/storage/opening.py",
         Delete("refuse_changed", "owner.refuse_replaced(str(at), checked.table_id, found.table_id)"),
         Replace("refuse_changed", "found != checked", "found.described != checked.described"),
-        tests=("tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[made again-during the try-append]",),
+        tests=(
+            "tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[made "
+            "again-during the try-append]",
+        ),
     ),
     Mutant(
         "outputs-13-made-again-between-runs",
@@ -168,14 +196,19 @@ MUTANTS = (
         "an Iceberg table that was made again during a commit ends in pyiceberg's own error",
         "onlyonce/sinks/iceberg/commits.py",
         Replace("_refresh", "ValueError", "KeyError"),
-        tests=("tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_made_again_between_look_and_commit_is_refused",),
+        tests=(
+            "tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_made_again_between_look_and_commit_is_refused",
+        ),
     ),
     Mutant(
         "outputs-conformance-in-order-by-their-times",
         "versions that are in order by when they begin have that column twice",
         "onlyonce/sinks/postgres/postgres_history.py",
         Replace("write", "dict.fromkeys((*identity, VALID_FROM))", "(*identity, VALID_FROM)"),
-        tests=(CONFORMANCE + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[PostgresHistory-its own values]",),
+        tests=(
+            CONFORMANCE
+            + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[PostgresHistory-its own values]",
+        ),
         spark=True,
     ),
     Mutant(
@@ -187,10 +220,14 @@ MUTANTS = (
     ),
     Mutant(
         "outputs-11-hidden-by-a-temporary-table",
-        "a MySQL table may have the name of a unit's temporary table, which hides it, so that its rows go with the unit",
+        "a MySQL table may have the name of a unit's temporary table, which hides it, so that its rows go with "
+        "the unit",
         "onlyonce/declare/outputs/sinks.py",
         Replace("MySQL.__post_init__", '("onlyonce_", "oo_")', '"onlyonce_"'),
-        tests=("tests/unit/declare/test_declare.py::test_what_cannot_work_is_refused_with_the_way_out[MySQL over a temporary table of a unit]",),
+        tests=(
+            "tests/unit/declare/test_declare.py::test_what_cannot_work_is_refused_with_the_way_out[MySQL over a "
+            "temporary table of a unit]",
+        ),
     ),
     Mutant(
         "outputs-7-iceberg-by-floats",
@@ -212,13 +249,20 @@ MUTANTS = (
         "a session has the encoding of its database, and not that of the strings that it is given",
         "onlyonce/database/connect.py",
         Replace("_postgres_engine", "'UTF8'", "'LATIN1'"),
-        tests=(TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8", TEAM + "test_names_of_columns_arrive_in_a_database_that_is_not_utf8"),
+        tests=(
+            TEAM + "test_strings_arrive_in_a_database_that_is_not_utf8",
+            TEAM + "test_names_of_columns_arrive_in_a_database_that_is_not_utf8",
+        ),
     ),
     Mutant(
         "outputs-10-staged-with-every-constraint",
         "the table of the arriving rows has all columns of the target, NOT NULL ones among them, and no defaults",
         "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("", '"CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"', '"CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"'),
+        Replace(
+            "",
+            '"CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"',
+            '"CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"',
+        ),
         tests=(TEAM + "test_columns_that_the_function_lacks_get_their_own_values[upsert]",),
     ),
     Mutant(
@@ -232,7 +276,11 @@ MUTANTS = (
         "outputs-12-key-through-a-float",
         "a decimal in the key of a message goes through a float, so that two keys become one",
         "onlyonce/model/values/conversions.py",
-        Replace("parsed", "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)", "json.loads(line, parse_constant=Number)"),
+        Replace(
+            "parsed",
+            "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)",
+            "json.loads(line, parse_constant=Number)",
+        ),
         tests=("tests/unit/sinks/test_kafka_messages.py::test_a_key_is_the_text_of_one_column_or_json_of_several",),
     ),
     Mutant(
@@ -286,7 +334,9 @@ MUTANTS = (
         "a drop removes a table because of its name alone",
         "onlyonce/commitlog/operate/dropping.py",
         Always("drop_table", "note_of(connection, schema, beside) == note"),
-        tests=("tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",),
+        tests=(
+            "tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",
+        ),
     ),
     Mutant(
         "rows-of-any-partition",
@@ -359,10 +409,14 @@ MUTANTS = (
         "mysql-altered-in-a-unit",
         "the table of the arriving rows gets a column by ALTER, which commits the claim before its rows",
         "onlyonce/sinks/mysql/mysql_upsert.py",
-        Replace("Arriving.stage", "self.drop()", """
+        Replace(
+            "Arriving.stage",
+            "self.drop()",
+            """
             self.drop()
             self.run('ALTER TABLE {target} COMMENT = \\'\\'')
-        """),
+        """,
+        ),
         tests=(MYSQL_NEWEST + "test_the_table_is_what_the_source_has[upsert-1]",),
     ),
     Mutant(
@@ -378,7 +432,8 @@ MUTANTS = (
         "onlyonce/sinks/iceberg/commits.py",
         Replace(
             "_put",
-            "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None))",
+            "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, "
+            "snapshot_id=at.snapshot_id if at else None))",
             "(AssertTableUUID(uuid=table.metadata.table_uuid),)",
         ),
         tests=(ICEBERG + "test_rows_that_others_commit_between_look_and_commit_stay",),
@@ -433,7 +488,12 @@ MUTANTS = (
         "outputs-1-nested-unseen",
         "floats inside nested columns are not compared",
         "onlyonce/sinks/content_hash.py",
-        Replace("floats", "found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in _inside(field.dataType)}", "pass"),
+        Replace(
+            "floats",
+            "found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in "
+            "_inside(field.dataType)}",
+            "pass",
+        ),
         tests=(CONTENT + "test_floats_inside_nested_columns_are_compared",),
         spark=True,
     ),
@@ -464,13 +524,19 @@ MUTANTS = (
         "an Iceberg unit is compared with the rows that tasks received, and not with those of the files",
         "onlyonce/sinks/iceberg/data_files.py",
         Replace("written", "replace(content, rows=sum((file.record_count for file in files)))", "content"),
-        tests=("tests/contract/sinks/test_iceberg_sink.py::test_rows_of_files_that_differ_from_the_unit_are_not_committed",),
+        tests=(
+            "tests/contract/sinks/test_iceberg_sink.py::test_rows_of_files_that_differ_from_the_unit_are_not_committed",
+        ),
     ),
     Mutant(
         "outputs-17-upsert-unsettled",
         "an upsert reads its rows anew for each of its jobs, and none is compared",
         "onlyonce/sinks/delta/sink_delta.py",
-        Replace("DeltaWriter.write", "delta_files.settled(hashed, folder, check) if check else nullcontext(hashed)", "nullcontext(_dated(rows))"),
+        Replace(
+            "DeltaWriter.write",
+            "delta_files.settled(hashed, folder, check) if check else nullcontext(hashed)",
+            "nullcontext(_dated(rows))",
+        ),
         tests=("tests/spark/sinks/test_recomputed_rows.py::test_no_sink_commits_rows_that_differ_from_their_unit",),
         spark=True,
     ),
@@ -485,11 +551,15 @@ MUTANTS = (
         "copy-for-each-row",
         "a unit's rows come into their table one by one",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_fill", "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count - cursor.rowcount)", """
+        Replace(
+            "_fill",
+            "_copy(cursor, _text(COPY, names, cursor), rows)\n_refuse_dropped(work, rows.count - cursor.rowcount)",
+            """
             for batch in (first, *rest):
                 for n in range(batch.num_rows):
                     _copy(cursor, _text(COPY, names, cursor), _Csv(batch.slice(n, 1), iter(())))
-        """),
+        """,
+        ),
         tests=(
             "tests/contract/sinks/test_unit_statements.py::test_a_unit_of_a_table_asks_the_same_for_any_number_of_rows[append]",
         ),
@@ -498,10 +568,14 @@ MUTANTS = (
         "lost-is-done",
         "a unit whose answer was lost counts as there without a look into the log",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_settle", 'raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")', """
+        Replace(
+            "_settle",
+            'raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")',
+            """
             return
             raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
-        """),
+        """,
+        ),
         tests=(LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
     ),
     Mutant(
@@ -540,10 +614,13 @@ MUTANTS = (
         "loser-stays",
         "of twins that write files the one that does not count leaves its files",
         "onlyonce/sinks/files/files_unit.py",
-        Delete("_commit", """
+        Delete(
+            "_commit",
+            """
             if not won:
                 _discard(work, begun)
-        """),
+        """,
+        ),
         tests=(FILES + "test_of_twins_one_counts_and_the_other_takes_its_files_away",),
     ),
     Mutant(
@@ -576,8 +653,9 @@ MUTANTS = (
         "onlyonce/sinks/outbox/webhook.py",
         Replace(
             "of_several",
-            "[f'{{\"id\": {json.dumps(row.idempotency_key)}, {rest}, \"data\": {row.payload}}}' for row in rows]",
-            "[f'{{\"id\": {json.dumps(row.idempotency_key)}, {rest}, \"data\": {row.payload}}}' for row in reversed(rows)]",
+            '[f\'{{"id": {json.dumps(row.idempotency_key)}, {rest}, "data": {row.payload}}}\' for row in rows]',
+            '[f\'{{"id": {json.dumps(row.idempotency_key)}, {rest}, "data": {row.payload}}}\' for row in '
+            "reversed(rows)]",
         ),
         tests=(IN_BATCHES + "test_rows_share_requests_in_order_each_with_its_own_id",),
     ),
@@ -641,7 +719,8 @@ MUTANTS = (
         "onlyonce/sinks/own_target.py",
         Replace(
             "claimed",
-            "_put_note(place, owner.note(context.platform))\nowner.refuse_other(_note(place), context.platform, output.name, place.where)",
+            "_put_note(place, owner.note(context.platform))\nowner.refuse_other(_note(place), context.platform, "
+            "output.name, place.where)",
             "_put_note(place, owner.note(context.platform))\n",
         ),
         tests=(TARGETS + "test_of_two_platforms_at_once_one_gets_the_folder",),
@@ -667,27 +746,35 @@ MUTANTS = (
         "earlier-window-over-the-later",
         "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_write", """
+        Replace(
+            "_write",
+            """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
-        """, """
+        """,
+            """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
             elif not later:
                 merge += sql.SQL(LATER_WINDOW)
-        """),
+        """,
+        ),
         tests=(POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
         "witness-before-the-rows-fit",
         "a Delta unit is committed before it is known that the table takes its rows",
         "onlyonce/sinks/delta/sink_delta.py",
-        Replace("DeltaWriter.write", "folder = self.path / own_tables.folder(self._commit(batch, content))", """
+        Replace(
+            "DeltaWriter.write",
+            "folder = self.path / own_tables.folder(self._commit(batch, content))",
+            """
             folder = self.path / own_tables.folder(self._commit(batch, content))
             self._witness(self._unit(batch), content)
-        """),
+        """,
+        ),
         tests=("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",),
         spark=True,
     ),
@@ -702,17 +789,21 @@ MUTANTS = (
         "whatever-comes-last",
         "an upsert with newest_by keeps what was written last",
         "onlyonce/sinks/postgres/postgres_unit.py",
-        Replace("_write", """
+        Replace(
+            "_write",
+            """
             if work.newest_by:
                 merge += postgres_newest.newer(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
-        """, """
+        """,
+            """
             if False:
                 merge += postgres_newest.newer(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
-        """),
+        """,
+        ),
         tests=(NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),
     ),
     Mutant(
@@ -736,7 +827,11 @@ MUTANTS = (
         "late-version-ends-nothing",
         "the ends of a key's versions are found among the versions of one unit alone",
         "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("write", "sql.SQL(FIND_ENDS)", 'sql.SQL(FIND_ENDS.replace("({keys}) IN (SELECT {keys}", "({identity}) IN (SELECT {identity}"))'),
+        Replace(
+            "write",
+            "sql.SQL(FIND_ENDS)",
+            'sql.SQL(FIND_ENDS.replace("({keys}) IN (SELECT {keys}", "({identity}) IN (SELECT {identity}"))',
+        ),
         tests=(
             "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
         ),
@@ -776,8 +871,10 @@ MUTANTS = (
         "onlyonce/sinks/delta/delta_history.py",
         Replace(
             "History._changes",
-            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if self.sink.deletes else found",
-            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if False else found",
+            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if "
+            "self.sink.deletes else found",
+            "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if False "
+            "else found",
         ),
         tests=(DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
         spark=True,
@@ -797,9 +894,7 @@ MUTANTS = (
         "a name that the catalog has for another table is taken for the output's",
         "onlyonce/sinks/delta/delta_name.py",
         Never("enter", "there != path"),
-        tests=(
-            "tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",
-        ),
+        tests=("tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",),
         spark=True,
     ),
     Mutant(
@@ -811,24 +906,29 @@ MUTANTS = (
             "_own(table, there, given) | delta_inside.conditions(there, written.schema)",
             "_own(table, there, given)",
         ),
-        tests=(
-            "tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",
-        ),
+        tests=("tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",),
         spark=True,
     ),
     Mutant(
         "row-goes-before-its-delete",
         "the deletes of a batch are committed behind its upsert",
         "onlyonce/sinks/delta/sink_delta.py",
-        Delete("DeltaWriter._change", """
+        Delete(
+            "DeltaWriter._change",
+            """
             if self._deletes:
                 self._deletes.remember(rows, commit, replayed=replayed)
-        """),
-        Replace("DeltaWriter._change", "changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)", """
+        """,
+        ),
+        Replace(
+            "DeltaWriter._change",
+            "changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)",
+            """
             changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
             if self._deletes:
                 self._deletes.remember(rows, commit, replayed=replayed)
-        """),
+        """,
+        ),
         tests=("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),
         spark=True,
     ),

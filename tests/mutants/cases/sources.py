@@ -61,7 +61,9 @@ MUTANTS = (
         "values-arrow-too-many-digits",
         "an integer with more digits than its decimal type is kept",
         "onlyonce/sources/parse/arrow_lines.py",
-        Replace("_within", "_mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))", "None"),
+        Replace(
+            "_within", "_mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))", "None"
+        ),
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[m-decimal(6,2)]",),
     ),
     Mutant(
@@ -203,18 +205,22 @@ MUTANTS = (
         "a link in the inbox is followed",
         "onlyonce/sources/files/regular_file.py",
         Replace("opened", "os.O_RDONLY | os.O_NOFOLLOW", "os.O_RDONLY"),
-        Replace("", """
+        Replace(
+            "",
+            """
             (
                 (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
                 (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
                 (stat.S_ISDIR, "a folder"),
             )
-        """, """
+        """,
+            """
             (
                 (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
                 (stat.S_ISDIR, "a folder"),
             )
-        """),
+        """,
+        ),
         tests=(
             "tests/unit/sources/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",
             "tests/unit/sources/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
@@ -258,9 +264,7 @@ MUTANTS = (
             'getattr(error, "error_code", None) == NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404',
             'getattr(error, "http_status_code", None) == 404',
         ),
-        tests=(
-            "tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",
-        ),
+        tests=("tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",),
     ),
     Mutant(
         "one-message-spoils-the-others",
@@ -332,16 +336,18 @@ MUTANTS = (
         "ids-of-any-source",
         "two sources with ids of their own have one space of ids",
         "onlyonce/sources/parse/plain_records.py",
-        Replace("Reader._identified", """
+        Replace(
+            "Reader._identified",
+            """
             if self.salt:
                 firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
-        """, """
+        """,
+            """
             if False:
                 firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
-        """),
-        tests=(
-            "tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",
+        """,
         ),
+        tests=("tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",),
     ),
     Mutant(
         "any-table-of-that-path",
@@ -366,12 +372,17 @@ MUTANTS = (
         "page-with-the-refused",
         "what lies on one page with a version that is refused is never read",
         "onlyonce/sources/tables/table_log.py",
-        Delete("_Table.page", """
+        Delete(
+            "_Table.page",
+            """
             if found:
                 return found, version
-        """),
+        """,
+        ),
         tests=(
-            TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version 2 deletes rows]",
+            TABLES
+            + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version "
+            "2 deletes rows]",
         ),
     ),
     Mutant(
@@ -433,7 +444,9 @@ MUTANTS = (
         "changed-is-damaged",
         "an object that is replaced while it is counted counts as a damaged file",
         "onlyonce/sources/files/typed_files.py",
-        Replace("counter.count", """
+        Replace(
+            "counter.count",
+            """
             try:
                 look_through(at)
                 return sum(batch.num_rows for batch in read(Part(at, 0, None, 0, 0, shared)))
@@ -447,7 +460,8 @@ MUTANTS = (
                 raise _damaged(pipeline, error) from error
             except Exception as error:  # the readers raise whatever a damaged byte leads them to
                 raise _damaged(pipeline, error) from error
-        """, """
+        """,
+            """
             try:
                 look_through(at)
                 return sum(batch.num_rows for batch in read(Part(at, 0, None, 0, 0, shared)))
@@ -459,7 +473,8 @@ MUTANTS = (
                 raise _damaged(pipeline, error) from error
             except Exception as error:  # the readers raise whatever a damaged byte leads them to
                 raise _damaged(pipeline, error) from error
-        """),
+        """,
+        ),
         tests=(
             "tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[avro-versitygw]",
         ),
@@ -525,15 +540,25 @@ MUTANTS = (
         "values-8-file-for-a-value",
         "a file of columns is refused as a whole for one value that its type can't hold",
         "onlyonce/sources/parse/coercion.py",
-        Replace("_fit", "_held(found if known is None else found.take(known), field, reasons, 0)", "cast(found if known is None else found.take(known), field)"),
+        Replace(
+            "_fit",
+            "_held(found if known is None else found.take(known), field, reasons, 0)",
+            "cast(found if known is None else found.take(known), field)",
+        ),
         tests=(UNHELD + "[too large]",),
     ),
     Mutant(
         "values-10-partitions-by-arrows-cast",
         "the value of a partition column is what Arrow's cast makes of its string",
         "onlyonce/sources/tables/shared_columns.py",
-        Replace("_value", "pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)", "pa.scalar(text, pa.string()).cast(wanted)"),
-        tests=("tests/unit/sources/test_shared_columns.py::test_a_partition_value_of_another_form_is_refused[integer-007]",),
+        Replace(
+            "_value",
+            "pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)",
+            "pa.scalar(text, pa.string()).cast(wanted)",
+        ),
+        tests=(
+            "tests/unit/sources/test_shared_columns.py::test_a_partition_value_of_another_form_is_refused[integer-007]",
+        ),
     ),
     Mutant(
         "values-10-doubles-infinite-as-floats",
@@ -562,7 +587,9 @@ MUTANTS = (
         "a time that has no number in microseconds makes its whole file invalid",
         "onlyonce/sources/files/microseconds.py",
         Never("in_microseconds", "kind.unit in COARSER"),
-        tests=("tests/unit/sources/test_typed_values.py::test_a_time_after_9999_is_one_value_of_its_file[timestamp-millis-1000]",),
+        tests=(
+            "tests/unit/sources/test_typed_values.py::test_a_time_after_9999_is_one_value_of_its_file[timestamp-millis-1000]",
+        ),
     ),
     Mutant(
         "values-12-unions-as-they-come",
@@ -597,7 +624,9 @@ MUTANTS = (
         "an element of a list or map is read as whatever Arrow's cast makes of it",
         "onlyonce/sources/parse/coercion.py",
         Replace("_parts_fit", "_fits(there.value_type, wanted.value_type)", "True"),
-        tests=("tests/unit/sources/test_typed_values.py::test_a_part_of_a_column_fits_as_a_column_does[there0-array<int>]",),
+        tests=(
+            "tests/unit/sources/test_typed_values.py::test_a_part_of_a_column_fits_as_a_column_does[there0-array<int>]",
+        ),
     ),
     Mutant(
         "values-4-folder-skipped-silently",
@@ -611,7 +640,9 @@ MUTANTS = (
         "a file in a folder below a moved inbox is looked for at its old place",
         "onlyonce/sources/files/moved_inboxes.py",
         Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
-        tests=("tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",),
+        tests=(
+            "tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",
+        ),
     ),
     Mutant(
         "values-17-counted-again-as-it-is-now",
@@ -679,15 +710,19 @@ MUTANTS = (
         "two rows of columns that differ in the place of a null alone are in no order",
         "onlyonce/sources/parse/parse_columns.py",
         Replace("content", "parts += [column.isNotNull(), column]", "parts += [column]"),
-        tests=("tests/spark/receive/test_plain_records.py::test_rows_of_columns_that_differ_in_one_value_have_an_order",),
+        tests=(
+            "tests/spark/receive/test_plain_records.py::test_rows_of_columns_that_differ_in_one_value_have_an_order",
+        ),
         spark=True,
     ),
     Mutant(
         "values-11-value-alone",
         "two messages of one id are put in order by their values alone",
         "onlyonce/sources/parse/parse.py",
-        Replace("_Asked.kept_beside", "[F.col(quoted(name)).cast(\"string\") for name in self.beside]", "[]"),
-        tests=("tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",),
+        Replace("_Asked.kept_beside", '[F.col(quoted(name)).cast("string") for name in self.beside]', "[]"),
+        tests=(
+            "tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",
+        ),
         spark=True,
     ),
 )

@@ -48,9 +48,7 @@ MUTANTS = (
         "a driver whose JVM found no memory says that a connection was refused",
         "onlyonce/session/ending.py",
         Replace("ended", "lost.jvm(error) or translate(error)", "translate(error)"),
-        tests=(
-            "tests/spark/run/test_out_of_memory.py::test_a_driver_without_memory_says_which_setting_gives_it_more",
-        ),
+        tests=("tests/spark/run/test_out_of_memory.py::test_a_driver_without_memory_says_which_setting_gives_it_more",),
         spark=True,
     ),
     Mutant(
@@ -59,8 +57,10 @@ MUTANTS = (
         "onlyonce/spark/jars.py",
         Replace(
             "refuse_without_client",
-            'not clients or any(client in text for client in clients for text in [*named, *(jar.name for jar in folder.glob("*.jar"))])',
-            'True or not clients or any(client in text for client in clients for text in [*named, *(jar.name for jar in folder.glob("*.jar"))])',
+            "not clients or any(client in text for client in clients for text in [*named, *(jar.name for jar in "
+            'folder.glob("*.jar"))])',
+            "True or not clients or any(client in text for client in clients for text in [*named, *(jar.name for "
+            'jar in folder.glob("*.jar"))])',
         ),
         tests=(
             "tests/unit/storage/test_store_options.py::test_a_store_that_spark_has_no_client_of_is_refused_before_it_starts[gs://lake-gcs-connector]",

@@ -171,9 +171,7 @@ MUTANTS = (
         "a batch without a catalog tells of event time before its control row",
         "sql/statements/backfills.sql",
         ReplaceSql("frontier_at", "CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),
-        tests=(
-            "tests/contract/commitlog/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",
-        ),
+        tests=("tests/contract/commitlog/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
     ),
     Mutant(
         "final-at-first-row",
@@ -204,7 +202,8 @@ MUTANTS = (
         "sql/statements/states.sql",
         ReplaceSql(
             "note",
-            "CASE WHEN excluded.batch_id = known.batch_id + 1 THEN known.rows + excluded.rows_in - excluded.rows_out END",
+            "CASE WHEN excluded.batch_id = known.batch_id + 1 THEN known.rows + excluded.rows_in - "
+            "excluded.rows_out END",
             "known.rows + excluded.rows_in - excluded.rows_out",
         ),
         tests=(

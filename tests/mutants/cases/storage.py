@@ -48,7 +48,8 @@ MUTANTS = (
         "onlyonce/storage/table_files.py",
         Replace("_compared", "pc.greater_equal(largest, low)", "pc.greater(largest, low)"),
         tests=(
-            "tests/unit/storage/test_table_files.py::test_each_file_with_such_a_row_is_told_and_a_whole_one_has_no_other[number-by statistics]",
+            "tests/unit/storage/test_table_files.py::test_each_file_with_such_a_row_is_told_and_a_whole_one_has_no_other[number-by "
+            "statistics]",
         ),
     ),
     Mutant(
@@ -127,7 +128,9 @@ MUTANTS = (
         "keys-in-sparks-settings",
         "Spark is told the keys of the store",
         "onlyonce/storage/stores/options.py",
-        Replace("of_spark", """
+        Replace(
+            "of_spark",
+            """
             {
                     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
                     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
@@ -137,7 +140,8 @@ MUTANTS = (
                     CHECKPOINTS: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
                     "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
                 }
-        """, """
+        """,
+            """
             {
                     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
                     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
@@ -148,7 +152,8 @@ MUTANTS = (
                     CHECKPOINTS: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
                     "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
                 }
-        """),
+        """,
+        ),
         tests=("tests/storage/test_secrets.py::test_spark_is_told_no_key",),
     ),
     Mutant(
@@ -164,7 +169,8 @@ MUTANTS = (
         "onlyonce/storage/delta.py",
         Replace(
             "once",
-            "(known is None or known < commit.version) and not (replayed and find(path, commit)) and (new := write()) is not None",
+            "(known is None or known < commit.version) and not (replayed and find(path, commit)) and (new := "
+            "write()) is not None",
             "(known is None or known < commit.version) and (new := write()) is not None",
         ),
         tests=(DELTA + "test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transaction",),

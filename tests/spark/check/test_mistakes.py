@@ -1,4 +1,5 @@
-"""Ten mistakes that users make: each is told in three lines, at the user's own line, before data is touched where that can be known."""
+"""Ten mistakes that users make: each is told in three lines, at the user's own line, before data is touched where that
+can be known."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ runner = CliRunner()
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is written instead of what, in the declaration or the function, and what is told: place, problem, way out."""
+    """What is written instead of what, in the declaration or the function, and what is told: place, problem, way
+    out."""
 
     old: str
     new: str
@@ -133,7 +135,8 @@ def test_a_mistake_is_told_at_its_line_before_data_is_touched(
 
 
 EACH = (
-    '        name="per_shop", transform="FUNCTIONS:per_shop",\n        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start")),',
+    '        name="per_shop", transform="FUNCTIONS:per_shop",\n        window=Fixed(timedelta(minutes=1)),\n      '
+    '  sink=Delta(write="upsert", keys=("shop", "window_start")),',
     '        name="each", transform="FUNCTIONS:each", sink=Delta(),',
 )
 SALES = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 7} for n in range(10)]
@@ -144,8 +147,9 @@ SALES = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 
 def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_that_shows_it(
     platform: Platform, spark: Any, tmp_path: Path
 ) -> None:
-    """A Python function that divides by zero, on one of many: its line, its id, its place. `replay` shows the same, and writes nothing; then the rows of
-    the mended one."""
+    """A Python function that divides by zero, on one of many: its line, its id, its place.
+
+    `replay` shows the same, and writes nothing; then the rows of the mended one."""
     file, module = write(tmp_path / "mine", *EACH)
     path = platform.put("shop", "a.jsonl", SALES)
 
@@ -254,7 +258,9 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("kind", NOT_TAKEN)
-def test_a_table_that_cannot_take_rows_stops_its_output_only(platform: Platform, spark: Any, tmp_path: Path, kind: str) -> None:
+def test_a_table_that_cannot_take_rows_stops_its_output_only(
+    platform: Platform, spark: Any, tmp_path: Path, kind: str
+) -> None:
     """`check` and the doctor name the feature; receive and the other output write all."""
     writer, reader, words = NOT_TAKEN[kind]
     file, module = write(tmp_path / "mine", *SECOND)
@@ -326,7 +332,10 @@ def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(
     monkeypatch.setenv("MINE_DATABASE", re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right))
     wrong = run(file)
 
-    for result, problem in ((unset, "MINE_DATABASE of a sink's database is not set"), (wrong, "password authentication")):
+    for result, problem in (
+        (unset, "MINE_DATABASE of a sink's database is not set"),
+        (wrong, "password authentication"),
+    ):
         assert result.exit_code == 64, result.stderr
         what, data, _ = told(result)
         assert what.startswith(f"{file}:11: ")

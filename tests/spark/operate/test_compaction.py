@@ -33,7 +33,10 @@ def records_of(events: pd.DataFrame) -> Counter[Any]:
 
 
 def compact_and_forget(data: Path, *names: str) -> dict[str, Any]:
-    """Compact these tables, and take away at once all that a version before has and the last one not. Gives what was done to the first."""
+    """Compact these tables, and take away at once all that a version before has and the last one not.
+
+    Gives what was done to the first.
+    """
     done = {row["table"]: row for row in maintain.main(["shop"]).tables["own tables"]}
     warnings: list[str] = []
     assert attempt_files.sweep("shop", 0, warnings)
@@ -50,7 +53,8 @@ def compact_and_forget(data: Path, *names: str) -> dict[str, Any]:
 def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each_row_once(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """With the old files gone, and the old entries of the table's log: also a backfill of late rows, and an audit of the data."""
+    """With the old files gone, and the old entries of the table's log: also a backfill of late rows, and an audit of
+    the data."""
     platform = new_platform("tests/support/before_compaction.py")
     files = shop_oracle.sales(240, 8)
     for number, records in enumerate(files[:6]):

@@ -1,4 +1,5 @@
-"""The questions of sql/cookbook, asked by psql as the role that only reads, over a small log of which each answer is known."""
+"""The questions of sql/cookbook, asked by psql as the role that only reads, over a small log of which each answer is
+known."""
 
 from __future__ import annotations
 
@@ -46,7 +47,13 @@ def test_each_question_has_its_answer(new_platform: Callable[..., Platform], spa
     """Two files: a duplicate, a broken line and a rejected record, then a late one, which a backfill includes."""
     platform = new_platform("tests/support/rejecting_shop.py")
     ask = Psql(platform).ask
-    early = [sale("a", "00:00:10", 20), sale("b", "00:00:20", -5), sale("a", "00:00:10", 20), '{"id"', sale("c", "00:05:00", 30)]
+    early = [
+        sale("a", "00:00:10", 20),
+        sale("b", "00:00:20", -5),
+        sale("a", "00:00:10", 20),
+        '{"id"',
+        sale("c", "00:05:00", 30),
+    ]
     platform.put("shop", "first.jsonl", early)
     platform.run("shop")
     platform.put("shop", "second.jsonl", [sale("d", "00:00:40", 7)])
@@ -59,19 +66,28 @@ def test_each_question_has_its_answer(new_platform: Callable[..., Platform], spa
     assert ask("02", "records_in", "kept", "duplicate", "invalid", file="first.jsonl") == [("5", "3", "1", "1")]
     # 03: by output, of one record.
     [record] = {row[0] for row in ask("03", "record_id")}
-    assert sorted(ask("03", "output", "reason", record=record)) == [("each", "paid back: 5"), ("per_shop", "paid back: 5"), ("visits", "paid back: 5")]
+    assert sorted(ask("03", "output", "reason", record=record)) == [
+        ("each", "paid back: 5"),
+        ("per_shop", "paid back: 5"),
+        ("visits", "paid back: 5"),
+    ]
     # 04, 05: the last window is open, the first one has a late record.
     assert ("per_shop", *LATE, "1") in ask("04", "output", "window_start", "window_end", "records")
     assert ("per_shop", *EARLY, "1") in ask("05", "output", "window_start", "window_end", "late_records")
     # 06: nothing is missing.
-    assert ("receive", "6", "4", "1", "1", "0", "t") in ask("06", "query", "records_in", "kept", "duplicate", "invalid", "remnant", "conserved")
+    assert ("receive", "6", "4", "1", "1", "0", "t") in ask(
+        "06", "query", "records_in", "kept", "duplicate", "invalid", "remnant", "conserved"
+    )
     assert {row[0] for row in ask("06", "conserved")} == {"t"}
     # 07, 08: what is stored.
     assert {"units", "batches", "catalog_chunks"} <= {row[0] for row in ask("07", "table")}
     assert ask("08", "instance", "ids") == [("shop", "4")]
     # 09, 10: all is committed, by two drivers.
     assert ask("09", "lineage") == []
-    assert [row for row in ask("10", "lineage", "epoch", "batches") if row[0] == "shop/receive/1"] == [("shop/receive/1", "1", "1"), ("shop/receive/1", "2", "1")]
+    assert [row for row in ask("10", "lineage", "epoch", "batches") if row[0] == "shop/receive/1"] == [
+        ("shop/receive/1", "1", "1"),
+        ("shop/receive/1", "2", "1"),
+    ]
     # 11, 12: nothing was written again so far.
     assert ask("11", "output") == ask("12", "output") == []
     assert ask("12", "output", "generation", output="per_shop", at="2026-01-01T00:00:30Z") == [("per_shop", "0")]
@@ -89,6 +105,9 @@ def test_each_question_has_its_answer(new_platform: Callable[..., Platform], spa
 
 def test_the_list_of_questions_is_that_of_the_files() -> None:
     """sql/README.md has each file with its first line."""
-    wanted = [f"| [{file.name}](cookbook/{file.name}) | {file.read_text().splitlines()[0].removeprefix('-- ')} |" for file in sorted(COOKBOOK.glob("*.sql"))]
+    wanted = [
+        f"| [{file.name}](cookbook/{file.name}) | {file.read_text().splitlines()[0].removeprefix('-- ')} |"
+        for file in sorted(COOKBOOK.glob("*.sql"))
+    ]
     assert [line for line in (ROOT / "sql" / "README.md").read_text().splitlines() if "(cookbook/" in line] == wanted
     assert len(wanted) == 15

@@ -39,8 +39,10 @@ FAILED_ONE = "output broken (postgres::results.broken)"
 def test_results_are_those_of_the_input_without_the_records_that_were_forgotten(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """Of the windows that they were in, and all others as they were; killed before the windows are computed, and once more after it. A second
-    person is erased before the outputs' new incarnations have run."""
+    """Of the windows that they were in, and all others as they were; killed before the windows are computed, and once
+    more after it.
+
+    A second person is erased before the outputs' new incarnations have run."""
     platform = new_platform("tests/support/before_compaction.py")
     files = shop_oracle.sales(120, 6)
     last: dict[str, Any] = {"id": "last", "shop": "shop-1", "at": "2026-01-02T00:00:00Z", "cents": 1, "weight": 1.0}
@@ -86,7 +88,10 @@ def _shops(platform: Platform) -> list[str]:
 
 def _rows_in_files(platform: Platform) -> list[int]:
     """The rows of the newest pane of each window of the FileSink."""
-    newest = "SELECT DISTINCT ON (window_start) rows FROM onlyonce_private.panes WHERE output = 'filed' ORDER BY window_start, generation DESC"
+    newest = (
+        "SELECT DISTINCT ON (window_start) rows FROM onlyonce_private.panes WHERE output = 'filed' ORDER BY "
+        "window_start, generation DESC"
+    )
     return list(platform.sql(newest)["rows"])
 
 
@@ -101,13 +106,18 @@ def _killed(point: str) -> Callable[[str], None]:
 def test_an_output_that_fails_holds_up_no_other_and_is_named(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: object
 ) -> None:
-    """A window of a FileSink that loses its last record is emptied. The receipt has the command that computes the other output again, and
-    another person can be forgotten at once."""
+    """A window of a FileSink that loses its last record is emptied.
+
+    The receipt has the command that computes the other output again, and another person can be forgotten at once."""
     fails = tmp_path / "fails"
     monkeypatch.setenv("ERASED_FAILS", str(fails))
     platform = new_platform("tests/support/erased_outputs.py")
     for number, who in enumerate(("one", "two", "last")):
-        platform.put("shop", f"{number}.jsonl", [{"id": who, "shop": who, "at": f"2026-01-0{number + 1}T00:00:00Z", "cents": 1, "weight": 1.0}])
+        platform.put(
+            "shop",
+            f"{number}.jsonl",
+            [{"id": who, "shop": who, "at": f"2026-01-0{number + 1}T00:00:00Z", "cents": 1, "weight": 1.0}],
+        )
     platform.run("shop", "--close")
     platform.end_sessions()
 
@@ -120,7 +130,10 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
     left = [row["goes"] for row in report.tables[forget.LEFT] if row["place"] == FAILED_ONE]
     assert (report.facts[forget.FAILED], other.facts[forget.FAILED]) == (1, 0)
     stored = platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"]
-    assert [one for one in stored if FAILED_ONE in one] == [f"{FAILED_ONE}: not computed again: it failed (Refused), so rows that were made of these records stay; {left[0]}"]
+    assert [one for one in stored if FAILED_ONE in one] == [
+        f"{FAILED_ONE}: not computed again: it failed (Refused), so rows that were made of these records stay; "
+        f"{left[0]}"
+    ]
     assert _shops(platform) == ["last", "one"]
     assert _rows_in_files(platform) == [0, 0, 1]
 
@@ -133,7 +146,10 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
 def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Platform], spark: object) -> None:
     """By a renamed column and a constant of its source. A record of the same id from the other source stays."""
     platform = new_platform("tests/support/two_sources.py")
-    sales = {"web": [Sale("web", "one", 0, 1), Sale("web", "two", 5, 2)], "till": [Sale("till", "one", 7, 4), Sale("till", "two", 8, 8)]}
+    sales = {
+        "web": [Sale("web", "one", 0, 1), Sale("web", "two", 5, 2)],
+        "till": [Sale("till", "one", 7, 4), Sale("till", "two", 8, 8)],
+    }
     for source, some in sales.items():
         platform.put(f"shop/{source}", "0.txt", [sale.line for sale in some])
     platform.run("shop", "--close")
@@ -149,16 +165,25 @@ def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Pla
     assert (report.facts["kept"], report.facts["lines"], report.facts[forget.WITHOUT]) == (1, 1, 0)
     lines = (platform.home / "inbox" / "shop" / "till" / "0.txt").read_text().splitlines()
     assert [bool(line.strip()) for line in lines] == [False, True]
-    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model([*sales]).windows([*left, *last])
+    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model(
+        [*sales]
+    ).windows([*left, *last])
 
 
 @pytest.mark.parametrize("pipeline", ["shop", pytest.param("till", marks=pytest.mark.whole)])
 @plants("state of a processor")
-def test_output_with_state_is_computed_from_the_start_without_erased_records(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
-    """Of two persons, erased one after the other before the next run. Its state, in RocksDB, goes at once; its rows go with the next run, as the receipt says."""
+def test_output_with_state_is_computed_from_the_start_without_erased_records(
+    new_platform: Callable[..., Platform], spark: object, pipeline: str
+) -> None:
+    """Of two persons, erased one after the other before the next run.
+
+    Its state, in RocksDB, goes at once; its rows go with the next run, as the receipt says.
+    """
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(5)
-    them = [one | {"shop": f"shop-{one['shop']}", "id": f"id-{one['id']}"} for one in records(chance, 40) if one["shop"]]
+    them = [
+        one | {"shop": f"shop-{one['shop']}", "id": f"id-{one['id']}"} for one in records(chance, 40) if one["shop"]
+    ]
     last = {"id": "id-last", "shop": "shop-last", "at": "2026-01-02T00:00:00+00:00"}
     files = [*cut(chance, them, 2), [last]]
     for number, file in enumerate(files):
@@ -170,10 +195,16 @@ def test_output_with_state_is_computed_from_the_start_without_erased_records(new
 
     def places(column: str, value: str) -> list[str]:
         asked = Mentions(erasing.read(f"{column} = '{value}'", {"shop": "string", "id": "string"}))
-        return [place.at for place in search.everything(Database(settings.database_url()), declarations.load()[pipeline], asked)]
+        return [
+            place.at
+            for place in search.everything(Database(settings.database_url()), declarations.load()[pipeline], asked)
+        ]
 
     def forget_each() -> list[Report]:
-        return [forget.main([pipeline, "--where", f"{column} = '{value}'", "--yes", "--master", "local[2]"]) for column, value in conditions]
+        return [
+            forget.main([pipeline, "--where", f"{column} = '{value}'", "--yes", "--master", "local[2]"])
+            for column, value in conditions
+        ]
 
     assert any("/checkpoints/silences/1/state/" in place for place in places(*conditions[0]))
     reports = forget_each()
@@ -195,7 +226,10 @@ def test_output_with_state_is_computed_from_the_start_without_erased_records(new
 def test_messages_of_a_topic_stay_and_the_receipt_says_until_when(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, broker: Broker, spark: object
 ) -> None:
-    """The same decoding finds the value in a message. It goes from `events` and from the lines of the other source, in each spelling."""
+    """The same decoding finds the value in a message.
+
+    It goes from `events` and from the lines of the other source, in each spelling.
+    """
     who = 'o/né "il, \\17'
     topic = broker.topic("web", retention_ms="86400000", segment_ms="3600000")
     for name, value in (("TEST_SOURCES", "topic,till"), ("TEST_TOPIC", topic), ("TEST_SERVERS", broker.servers)):
@@ -217,9 +251,17 @@ def test_messages_of_a_topic_stay_and_the_receipt_says_until_when(
     assert sum(decoders.count(message.value(), mentions) for message in broker.read(topic, 1)) == 1
     kept = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if topic in row["place"]}
     [(place, goes)] = kept.items()
-    assert (place, re.sub("by .*Z", "by", goes)) == (f"messages of the topic {topic}", "gone by (retention.ms=86400000, segment.ms=3600000)")
+    assert (place, re.sub("by .*Z", "by", goes)) == (
+        f"messages of the topic {topic}",
+        "gone by (retention.ms=86400000, segment.ms=3600000)",
+    )
     assert (report.facts["kept"], report.facts["lines"]) == (2, 1)
     last = [Sale(source, "last", 7200, 1) for source in ("topic", "till")]
     rows = [sale for some in sales for sale in some if sale.id != who]
-    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model(["topic", "till"]).windows([*rows, *last])
-    assert [place.at for place in search.everything(Database(settings.database_url()), declarations.load()["shop"], mentions)] == ["table results.each"]
+    assert multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales") == Model(
+        ["topic", "till"]
+    ).windows([*rows, *last])
+    assert [
+        place.at
+        for place in search.everything(Database(settings.database_url()), declarations.load()["shop"], mentions)
+    ] == ["table results.each"]

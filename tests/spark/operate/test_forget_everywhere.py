@@ -1,4 +1,7 @@
-"""A value is planted in every place that may have one. A search of all bytes finds it in each; after the erasure it finds what the receipt names, and nothing else."""
+"""A value is planted in every place that may have one.
+
+A search of all bytes finds it in each; after the erasure it finds what the receipt names, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,12 @@ def marked(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatc
     """A pipeline that has closed the windows of the person's records, and has read on."""
     platform = new_platform("tests/support/marked_shop.py")
     platform.give(monkeypatch, ONLYONCE_ARCHIVE=str(platform.home / "archive"))
-    platform.sql(f"CREATE TABLE public.owners AS SELECT * FROM (VALUES ($${WHO}$$, 'one'), ('other', 'two')) AS v (shop, owner)")
-    platform.put("shop", "0.jsonl", [line("a", ESCAPED, 0, 7), line("b", json.dumps(WHO), 1, -1), line("c", '"other"', 2, 5)])
+    platform.sql(
+        f"CREATE TABLE public.owners AS SELECT * FROM (VALUES ($${WHO}$$, 'one'), ('other', 'two')) AS v (shop, owner)"
+    )
+    platform.put(
+        "shop", "0.jsonl", [line("a", ESCAPED, 0, 7), line("b", json.dumps(WHO), 1, -1), line("c", '"other"', 2, 5)]
+    )
     packed = platform.home / "inbox" / "shop" / "packed.jsonl.gz"
     packed.write_bytes(gzip.compress(line("d", ESCAPED, 3, 9).encode() + b"\n"))
     platform.run("shop", "--close")
@@ -65,8 +72,10 @@ def _plant(platform: Platform) -> None:
     (logs / "json.log").write_text(json.dumps({"event": f"a row {json.dumps({'shop': WHO})}"}) + "\n")
     (logs / "airflow.log").write_text(f'"GET /exactly-once/search?q={quote(WHO, safe="")} HTTP/1.1" 200\n')
     platform.sql(
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload, state, attempts, answered_at) "
-        f"VALUES ('shop', 'mails', 'u', 0, gen_random_uuid(), $$page$$, $${json.dumps({'shop': WHO})}$$, 'delivered', 1, now())"
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload, state, attempts, "
+        "answered_at) "
+        f"VALUES ('shop', 'mails', 'u', 0, gen_random_uuid(), $$page$$, $${json.dumps({'shop': WHO})}$$, "
+        "'delivered', 1, now())"
     )
 
 
@@ -79,18 +88,27 @@ def found(platform: Platform) -> list[str]:
 
 def kinds(platform: Platform, places: Iterable[str]) -> set[str]:
     """The kinds of these places."""
-    below = {name: place.below if place.below.startswith("table ") else f"{platform.home}/{place.below}" for name, place in PLACES.items()}
+    below = {
+        name: place.below if place.below.startswith("table ") else f"{platform.home}/{place.below}"
+        for name, place in PLACES.items()
+    }
     return {name for name, start in below.items() if any(place.startswith(start) for place in places)}
 
 
 def everywhere(platform: Platform, server: Server) -> set[str]:
     """Return where the value is, by a search of every file and table that does not know the product's places."""
     mentions = Mentions(erasing.read(WHERE, {"shop": "string"}))
-    return {*value_finder.in_files(str(platform.home), mentions), *value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO)))}
+    return {
+        *value_finder.in_files(str(platform.home), mentions),
+        *value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO))),
+    }
 
 
 def named(report: Report, platform: Platform, after: set[str]) -> set[str]:
-    """Return each place of a receipt, as `everywhere` names it. Of an output, and of records without a line, it is the file or table that has them."""
+    """Return each place of a receipt, as `everywhere` names it.
+
+    Of an output, and of records without a line, it is the file or table that has them.
+    """
     unknown, places = {one.place for one in unsearched.UNKNOWN}, [row["place"] for row in report.tables[forget.LEFT]]
     assert sorted({*places}) == sorted(places)
     return {_place(place, platform, after) for place in places if place not in unknown}
@@ -108,7 +126,10 @@ def _place(place: str, platform: Platform, after: set[str]) -> str:
 
 @plants(*PLACES)
 def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platform, server: Server) -> None:
-    """In every place it was found before. The next person is erased before the new incarnation has run; then the pipeline goes on with it."""
+    """In every place it was found before.
+
+    The next person is erased before the new incarnation has run; then the pipeline goes on with it.
+    """
     before = everywhere(marked, server)
     assert kinds(marked, before) == set(PLACES) == kinds(marked, found(marked))
 
@@ -119,7 +140,11 @@ def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platfo
     assert kinds(marked, after) == STAYS
     assert [one for one in _stored(marked) if WHO in one] == []
     assert len(_stored(marked)) == len(report.tables[forget.LEFT])
-    assert (marked.home / "logs" / "stream.log").read_text().splitlines() == ["one", " " * len(f"ValueError: {WHO} is wrong".encode()), "three"]
+    assert (marked.home / "logs" / "stream.log").read_text().splitlines() == [
+        "one",
+        " " * len(f"ValueError: {WHO} is wrong".encode()),
+        "three",
+    ]
 
     marked.end_sessions()
     assert forget.main(["shop", "--where", "shop = 'other'", "--yes", "--master", "local[2]"]).facts["kept"] == 1
@@ -131,4 +156,6 @@ def test_after_an_erasure_the_search_finds_what_the_receipt_names(marked: Platfo
 
 
 def _stored(platform: Platform) -> list[str]:
-    return list(platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"])
+    return list(
+        platform.sql("SELECT unnest(left_alone) AS one FROM onlyonce_private.erasures WHERE removal_no = 1")["one"]
+    )

@@ -1,4 +1,7 @@
-"""As `test_forget_everywhere`: a value comes from a topic and goes to each kind of sink outside. What a search that does not know the product finds afterwards is what the receipt names."""
+"""As `test_forget_everywhere`: a value comes from a topic and goes to each kind of sink outside.
+
+What a search that does not know the product finds afterwards is what the receipt names.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,26 @@ def message(record: str, shop: str, second: int, at: str = "2026-01-01T{:02}:00:
     return json.dumps({"id": record, "Shop": shop, "at": when, "cents": 7, "weight": 1.0}).replace("/", "\\/").encode()
 
 
-@plants("rows of MySQL", "snapshots of Iceberg", "file without a snapshot", "messages of a source", "messages of a sink", "outbox", "rows that were sent")
+@plants(
+    "rows of MySQL",
+    "snapshots of Iceberg",
+    "file without a snapshot",
+    "messages of a source",
+    "messages of a sink",
+    "outbox",
+    "rows that were sent",
+)
 def test_of_what_is_outside_the_receipt_names_what_a_search_finds(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, server: Server, broker: Broker, mariadb: MariaDB, tmp_path: Path
+    new_platform: Callable[..., Platform],
+    monkeypatch: pytest.MonkeyPatch,
+    spark: object,
+    server: Server,
+    broker: Broker,
+    mariadb: MariaDB,
+    tmp_path: Path,
 ) -> None:
-    """Windows in MySQL and Iceberg are computed again; rows without windows, old snapshots and files of killed tasks are named; so is what was sent, which leaves the outbox."""
+    """Windows in MySQL and Iceberg are computed again; rows without windows, old snapshots and files of killed tasks
+    are named; so is what was sent, which leaves the outbox."""
     lake, source, out, there = tmp_path / "lake", broker.topic("in"), broker.topic("out"), mariadb.new_database()
     platform = new_platform("tests/support/marked_outside.py")
     platform.give(
@@ -50,9 +68,19 @@ def test_of_what_is_outside_the_receipt_names_what_a_search_finds(
     )  # fmt: skip
 
     def everywhere() -> set[str]:
-        found = {*value_finder.in_files(str(platform.home), MENTIONS), *value_finder.in_files(str(lake), MENTIONS), *value_finder.in_mysql(mariadb, there, MENTIONS)}
-        found |= {*value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO, ensure_ascii=False)))} - {value_finder.WAL}
-        return found | {f"messages of the topic {topic}" for topic in (source, out) if value_finder.in_topic(broker, topic, MENTIONS)}
+        found = {
+            *value_finder.in_files(str(platform.home), MENTIONS),
+            *value_finder.in_files(str(lake), MENTIONS),
+            *value_finder.in_mysql(mariadb, there, MENTIONS),
+        }
+        found |= {*value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO, ensure_ascii=False)))} - {
+            value_finder.WAL
+        }
+        return found | {
+            f"messages of the topic {topic}"
+            for topic in (source, out)
+            if value_finder.in_topic(broker, topic, MENTIONS)
+        }
 
     with Endpoint() as endpoint, BigQueryServer() as bigquery:
         platform.give(monkeypatch, **{ENDPOINT: endpoint.url, "BIGQUERY_EMULATOR_HOST": bigquery.url})
@@ -75,8 +103,17 @@ def test_of_what_is_outside_the_receipt_names_what_a_search_finds(
     assert after - topics == {row["place"].removeprefix("file://") for row in left if row["found"].endswith(SEARCHED)}
     assert {place for place in after if not place.startswith(f"{lake}/")} == {"table each_sale", *topics}
     assert {Path(place).name.startswith("killed-") for place in after if place.endswith(".parquet")} == {True, False}
-    others = {row["place"] for row in left if not row["found"].endswith(SEARCHED)} - {one.place for one in unsearched.UNKNOWN}
+    others = {row["place"] for row in left if not row["found"].endswith(SEARCHED)} - {
+        one.place for one in unsearched.UNKNOWN
+    }
     named = {one.split()[1] if one.startswith("output ") else one for one in others}
-    assert named == {"in_mysql", "mysql_each", "iceberg_each", *SENT, f"messages of the topic {source}", "write-ahead log of PostgreSQL"}
+    assert named == {
+        "in_mysql",
+        "mysql_each",
+        "iceberg_each",
+        *SENT,
+        f"messages of the topic {source}",
+        "write-ahead log of PostgreSQL",
+    }
     assert any(f"messages of the topic {out}," in row["goes"] for row in left)
     assert (report.facts["kept"], report.facts["invalid"]) == (1, 1)

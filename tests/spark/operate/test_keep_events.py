@@ -1,4 +1,5 @@
-"""Old days of `events` go under real streams: results stay, what goes on has each row once, and what needs them is refused."""
+"""Old days of `events` go under real streams: results stay, what goes on has each row once, and what needs them is
+refused."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def in_time(records: pd.DataFrame) -> pd.DataFrame:
 def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_with_what_is_kept(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """A re-delivery of a day that is gone is a duplicate still; a new output is refused, and has the kept days once a person says so."""
+    """A re-delivery of a day that is gone is a duplicate still; a new output is refused, and has the kept days once a
+    person says so."""
     platform = new_platform("tests/support/keeps_two_days.py")
     files = [day(number) for number in range(7)]
     for number in range(5):
@@ -57,7 +59,8 @@ def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_
 
     [done] = maintain.main(["shop"]).tables["old records"]
 
-    # The window that is open began in the last commit, and a new life would begin before that one: nothing later was asked.
+    # The window that is open began in the last commit, and a new life would begin before that one: nothing later was
+    # asked.
     first = shop_oracle.START + timedelta(days=1)
     records = shop_oracle.distinct(files[:6])
     at = pd.to_datetime(records["at"])

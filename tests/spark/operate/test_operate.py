@@ -68,7 +68,9 @@ def test_each_fate_can_be_traced_and_the_platform_is_healthy(platform: Platform,
 
 
 @pytest.mark.whole
-def test_a_killed_run_is_found_and_its_repair_is_the_run(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+def test_a_killed_run_is_found_and_its_repair_is_the_run(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
     """The doctor carries it out; then nothing is found, and the results are those of no kill."""
     files = shop_oracle.sales(200, 2)
     for number, records in enumerate(files):

@@ -37,7 +37,9 @@ def _write(jvm: Any, file: str, compression: str) -> None:
     rocks = jvm.org.rocksdb
     rocks.RocksDB.loadLibrary()
     table = rocks.BlockBasedTableConfig().setFormatVersion(5)
-    options = rocks.Options().setTableFormatConfig(table).setCompressionType(getattr(rocks.CompressionType, compression))
+    options = (
+        rocks.Options().setTableFormatConfig(table).setCompressionType(getattr(rocks.CompressionType, compression))
+    )
     writer = rocks.SstFileWriter(rocks.EnvOptions(), options)
     writer.open(file)
     for number in range(COUNT):

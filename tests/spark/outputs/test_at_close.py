@@ -1,4 +1,5 @@
-"""Windows whose records are read when they close: their rows are those of a batch over the records in time, whoever reads them, over kills and a new life."""
+"""Windows whose records are read when they close: their rows are those of a batch over the records in time, whoever
+reads them, over kills and a new life."""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 NEVER, ALWAYS = "0", str(1 << 30)
-KILLS = ("output-consumed", "delta-after-write", "postgres-unit-after-commit", "output-before-end", "delta-before-write")
+KILLS = (
+    "output-consumed",
+    "delta-after-write",
+    "postgres-unit-after-commit",
+    "output-before-end",
+    "delta-before-write",
+)
 ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 POINTS = ("output-after-begin", "output-consumed", "output-before-end", "output-after-end")
@@ -43,7 +50,9 @@ def in_time(files: list[list[dict[str, Any]]], name: str) -> Windows:
 
 def sums(windows: Windows) -> Counter[Any]:
     """(start, shop, sales, cents)."""
-    return Counter((start, shop, len(them), sum(one["cents"] for one in them)) for (start, shop), them in windows.items())
+    return Counter(
+        (start, shop, len(them), sum(one["cents"] for one in them)) for (start, shop), them in windows.items()
+    )
 
 
 def largest(windows: Windows) -> Counter[Any]:
@@ -56,9 +65,13 @@ def rows_are_those_of_a_batch(platform: Platform, files: list[list[dict[str, Any
     """Each output's, by the oracle; and the log has none open, lost or doubled."""
     timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest", "by_state")}
     assert sum(map(len, timely["largest"].values())) < len(shop_oracle.distinct(files)), "some are late"
-    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(timely["counted"])
+    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(
+        timely["counted"]
+    )
     assert multiset(platform.table("shop/sliding"), "window_start", "shop", "sales", "cents") == sums(timely["sliding"])
-    assert multiset(platform.table("shop/by_state"), "window_start", "shop", "sales", "cents") == sums(timely["by_state"])
+    assert multiset(platform.table("shop/by_state"), "window_start", "shop", "sales", "cents") == sums(
+        timely["by_state"]
+    )
     assert multiset(platform.table("shop/largest"), "window_start", "shop", "id", "cents") == largest(timely["largest"])
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
@@ -75,14 +88,19 @@ def rows_are_those_of_a_batch(platform: Platform, files: list[list[dict[str, Any
 def test_rows_are_those_of_a_batch_over_the_records_in_time(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int, home: str
 ) -> None:
-    """Over a kill and a new life; late records stay out, and those of many batches come together. The name of the home may look like a pattern."""
+    """Over a kill and a new life; late records stay out, and those of many batches come together.
+
+    The name of the home may look like a pattern.
+    """
     platform, chance = new_platform("tests/support/at_close_shop.py", home), random.Random(seed)
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=by)
     files = shop_oracle.sales(400, 6, seed=seed)
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
         if number == 2:
-            continue  # the next run has two batches of receive: a window that the first closes is late for the second, and one batch reads both
+            # the next run has two batches of receive: a window that the first closes is late for the second, and one
+            # batch reads both
+            continue
         if number == 1:
             assert ended_at(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
         if number == 3:
@@ -112,8 +130,10 @@ def test_a_driver_killed_while_it_writes_windows_at_their_close_does_not_show(
 def test_a_batch_reads_the_files_of_the_windows_that_it_closes_and_gives_no_row_where_it_closes_none(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """The files that the log names, by the driver, and not the table; also of a function that gives a row of no records. In each of five minutes there are
-    records, so of each batch that closes a window there is one row."""
+    """The files that the log names, by the driver, and not the table; also of a function that gives a row of no
+    records.
+
+    In each of five minutes there are records, so of each batch that closes a window there is one row."""
     platform, files = new_platform("tests/support/at_close_shop.py"), shop_oracle.sales(400, 8, duplicates=0)
     read: list[int] = []
     asked = events.kept_files
@@ -130,7 +150,9 @@ def test_a_batch_reads_the_files_of_the_windows_that_it_closes_and_gives_no_row_
         platform.run("told")
 
     assert 1 < max(read) <= 5, "of five minutes, which four or five of eight batches have met"
-    batches = platform.sql("SELECT count(*) AS n FROM onlyonce.batches WHERE query = 'newest' AND state = 'committed'")["n"][0]
+    batches = platform.sql("SELECT count(*) AS n FROM onlyonce.batches WHERE query = 'newest' AND state = 'committed'")[
+        "n"
+    ][0]
     found = platform.table("told/newest")
     assert 0 < len(found) < batches
     assert found["window_start"].notna().all()

@@ -1,4 +1,5 @@
-"""A backfill: late rows folded in, in exactly the windows that were asked for; stream + backfill = batch over all rows."""
+"""A backfill: late rows folded in, in exactly the windows that were asked for; stream + backfill = batch over all
+rows."""
 
 from __future__ import annotations
 
@@ -50,8 +51,11 @@ def ended(platform: Platform, spark: object) -> Platform:
     return platform
 
 
-def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an interval: those windows become the batch over all rows, the others stay; then the windows with late records alone; then all; then again, unseen."""
+def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(
+    ended: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an interval: those windows become the batch over all rows, the others stay; then the windows with late records
+    alone; then all; then again, unseen."""
     records = shop_oracle.distinct(FILES)
     in_time = records[~records["late"]]
     assert records["late"].any()
@@ -80,7 +84,8 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: 
     ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert seen(ended) == wanted(records)
     generations = ended.sql(
-        "SELECT generation, state FROM onlyonce.windows WHERE output = 'per_shop' AND window_start = '2026-01-01 00:01Z'"
+        "SELECT generation, state FROM onlyonce.windows WHERE output = 'per_shop' AND window_start = '2026-01-01 "
+        "00:01Z'"
     )
     assert multiset(generations) == Counter(
         {(0, "replaced"): 1, (1, "replaced"): 1, (2, "replaced"): 1, (3, "closed"): 1}

@@ -39,8 +39,10 @@ def commits_of(platform: Platform, query: str) -> list[int]:
 def test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """Of several files each, with a compaction between them, another bound after the kill, and a new life that comes to where the first one was in several
-    batches. No part has more commits than the bound, each record is counted once, and the results are the batch oracle's."""
+    """Of several files each, with a compaction between them, another bound after the kill, and a new life that comes to
+    where the first one was in several batches.
+
+    No part has more commits than the bound, each record is counted once, and the results are the batch oracle's."""
     platform = new_platform("tests/support/before_compaction.py")
     platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="2", ONLYONCE_IN_DRIVER_BYTES="0")
     files = shop_oracle.sales(240, 12)
@@ -112,8 +114,10 @@ def test_an_output_of_a_long_run_that_falls_behind_is_cut_too(
 def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """New outputs begin over a table whose old commits, files and log entries are gone. Each of them is killed in its second batch of each run; between the runs come new input,
-    a compaction and a new life of one output. The results are the batch oracle's."""
+    """New outputs begin over a table whose old commits, files and log entries are gone.
+
+    Each of them is killed in its second batch of each run; between the runs come new input, a compaction and a new life
+    of one output. The results are the batch oracle's."""
     platform = new_platform("tests/support/before_compaction.py")
     files = shop_oracle.sales(120, 9)
     for number, records in enumerate(files[:5]):

@@ -1,4 +1,5 @@
-"""Outputs made from another's closed windows: equal to a batch over a batch over the distinct records, at any cut, wherever a run ends, each row once."""
+"""Outputs made from another's closed windows: equal to a batch over a batch over the distinct records, at any cut,
+wherever a run ends, each row once."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def run_to(platform: Platform, monkeypatch: pytest.MonkeyPatch, number: int) -> 
 def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs_end(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Outputs that fold late records in have all of them; the last one those that came before its windows closed, and after a backfill of the first all."""
+    """Outputs that fold late records in have all of them; the last one those that came before its windows closed, and
+    after a backfill of the first all."""
     platform = new_platform("tests/support/chained_shop.py")
     chance = random.Random(seed)
     them = records(chance, 80)
@@ -77,7 +79,9 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
             run_to(platform, monkeypatch, chance.randrange(4, 15))
     platform.run("shop", "--close")
     ten = 10 * MINUTE
-    timely = [one for one, tide in came(files) if tide is None or floor(at(one), 10 * MINUTE) + ten > tide - 4 * LATENESS]
+    timely = [
+        one for one, tide in came(files) if tide is None or floor(at(one), 10 * MINUTE) + ten > tide - 4 * LATENESS
+    ]
     assert 0 < len(timely) < len(them)
     assert set(platform.sql("SELECT output FROM onlyonce.late")["output"]) == {"minutes", "fives", "tens"}
     minutes = per_shop((one, floor(at(one))) for one in them)
@@ -98,8 +102,10 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
 def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """Before that it is told to wait, and nothing is changed. What is left out before is late at each level, and in none until then; a backfill of the
-    last one alone puts nothing in."""
+    """Before that it is told to wait, and nothing is changed.
+
+    What is left out before is late at each level, and in none until then; a backfill of the last one alone puts nothing
+    in."""
     platform = new_platform("tests/support/chained_shop.py")
     chance = random.Random(5)
     them = records(chance, 60)
@@ -116,7 +122,9 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
         """What windows of two minutes have of records in time, and before a moment of all."""
         pairs = [(one, floor(at(one)) - back, tide) for one, tide in came(files) for back in (timedelta(0), MINUTE)]
         late = timedelta(minutes=2) + LATENESS
-        return per_shop((one, start) for one, start, tide in pairs if tide is None or start + late > tide or start < put_in)
+        return per_shop(
+            (one, start) for one, start, tide in pairs if tide is None or start + late > tide or start < put_in
+        )
 
     timely = near(START - timedelta(days=1))
     assert in_delta(platform, "loose/near") == rows(timely)
@@ -137,13 +145,17 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
 def reads(platform: Platform, query: str) -> int:
     """The last version of `events` that a batch of an output has begun to read; -1: none has begun."""
     found = platform.sql(f"""SELECT max({READ_UPTO}) AS version FROM onlyonce_private.batches o
-                             JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query = '{query}'""")["version"]
+                             JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query = '{query}'""")[
+        "version"
+    ]
     return -1 if found.isna().all() else int(found[0])
 
 
 def received(platform: Platform) -> int:
     """The version of `events` of the last batch that receive has ended; as if far ahead before the first."""
-    found = platform.sql("SELECT max(delta_version) AS version FROM onlyonce_private.batches WHERE state = 'committed'")["version"]
+    found = platform.sql(
+        "SELECT max(delta_version) AS version FROM onlyonce_private.batches WHERE state = 'committed'"
+    )["version"]
     return 1_000_000 if found.isna().all() else int(found[0])
 
 
@@ -171,7 +183,8 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
 
     monkeypatch.setattr(outputs, "passing", held)
     them = [
-        {"id": f"{n}", "shop": "ab"[n % 2], "at": (START + n * timedelta(seconds=29)).isoformat(), "cents": n} for n in range(40)
+        {"id": f"{n}", "shop": "ab"[n % 2], "at": (START + n * timedelta(seconds=29)).isoformat(), "cents": n}
+        for n in range(40)
     ]
     begun: list[int] = []
 
@@ -184,7 +197,9 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
             let_go.set()
         until(lambda: len(platform.table("shop/tens")) == 4, "the windows of ten minutes")
 
-    platform.put("shop", "0.jsonl", [*them, {"id": "last", "shop": "a", "at": (START + 30 * MINUTE).isoformat(), "cents": 0}])
+    platform.put(
+        "shop", "0.jsonl", [*them, {"id": "last", "shop": "a", "at": (START + 30 * MINUTE).isoformat(), "cents": 0}]
+    )
     with meanwhile(platform, feed):
         platform.run("shop", "--forever", "--every", "0.2")
 

@@ -81,7 +81,10 @@ def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
 def test_windows_of_another_size_take_the_place_of_the_old_ones(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Left alone, Spark would write windows of both sizes. After the plan there are those of the new size, each whole."""
+    """Left alone, Spark would write windows of both sizes.
+
+    After the plan there are those of the new size, each whole.
+    """
     started(platform, monkeypatch, output("sums"))
     platform.put("shop", "b.jsonl", SECOND)
     declare(platform.home, output("sums", "window=Fixed(2 * MINUTE), lateness=MINUTE, sink=Delta()"))
@@ -131,7 +134,8 @@ def lines_of(*records: tuple[Any, ...]) -> list[dict[str, Any]]:
 def test_released_rows_are_kept_once_with_their_exact_values(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invalid by a bound that was wrong, and remnants: taken in again, but for those that are kept already; again, nothing."""
+    """Invalid by a bound that was wrong, and remnants: taken in again, but for those that are kept already; again,
+    nothing."""
     plain = output("rows", "sink=Delta()")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(declare(platform.home, plain)))
     ahead = (datetime.now(UTC) + timedelta(days=3)).isoformat()

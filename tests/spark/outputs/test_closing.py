@@ -113,7 +113,8 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
 
 
 def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spark: Any) -> None:
-    """The first and the last of them, to the microsecond; rows in time don't count for that, nor do windows of a size."""
+    """The first and the last of them, to the microsecond; rows in time don't count for that, nor do windows of a
+    size."""
     from onlyonce.outputs.windows import windowing
     from onlyonce.receive import events
 
@@ -147,11 +148,18 @@ def test_the_driver_counts_the_windows_of_a_batch_as_sparks_executors_do(spark: 
 
     for window in (*WINDOWS, *DAYS):
         by_spark = windowing.counted(frame, window, timedelta(minutes=10)).select(
-            *[time.alias(name) for name, time in windowing.bounds().items()], "in_time", "late", F.lit(0).alias("rejected"), "late_from", "late_to"
+            *[time.alias(name) for name, time in windowing.bounds().items()],
+            "in_time",
+            "late",
+            F.lit(0).alias("rejected"),
+            "late_from",
+            "late_to",
         )
         found = counting.counted(files, window, timedelta(minutes=10))
         wanted = by_spark.toArrow().cast(found.schema)
-        assert Counter(tuple(row.values()) for row in found.to_pylist()) == Counter(tuple(row.values()) for row in wanted.to_pylist()), window
+        assert Counter(tuple(row.values()) for row in found.to_pylist()) == Counter(
+            tuple(row.values()) for row in wanted.to_pylist()
+        ), window
 
 
 def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
@@ -201,7 +209,8 @@ def _telling_times(window: Fixed | Sliding) -> list[int]:
 
 
 def _changes(zone: str) -> list[int]:
-    """The hour before each change of a zone's clocks in the years that tell: both rules of summer time, and 2011, 2017."""
+    """The hour before each change of a zone's clocks in the years that tell: both rules of summer time, and 2011,
+    2017."""
     found = []
     for year in (1987, 2009, 2011, 2017, 2026):
         first = to_micros(datetime(year, 1, 1, tzinfo=UTC)) or 0

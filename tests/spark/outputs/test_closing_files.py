@@ -1,4 +1,5 @@
-"""An output of files that keeps no state reads the records of the windows that close, and not all that there ever were."""
+"""An output of files that keeps no state reads the records of the windows that close, and not all that there ever
+were."""
 
 from __future__ import annotations
 

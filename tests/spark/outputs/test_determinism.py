@@ -32,7 +32,8 @@ def restless(new_platform: Callable[..., Platform]) -> Platform:
 
 
 def _committed(restless: Platform) -> dict[str, Counter[Any]]:
-    """The rows of both sinks; outputs run one after the other, so a kill in the first leaves the second without a table."""
+    """The rows of both sinks; outputs run one after the other, so a kill in the first leaves the second without a
+    table."""
     made = restless.sql("SELECT to_regclass('results.restless') IS NOT NULL AS made").loc[0, "made"]
     stored = restless.sql("SELECT * FROM results.restless") if made else pd.DataFrame()
     return {"delta": multiset(restless.table("restless/picked")), "postgres": multiset(stored)}
@@ -42,15 +43,16 @@ def _committed(restless: Platform) -> dict[str, Counter[Any]]:
     "points",
     [
         ["delta-after-write"],
-        pytest.param(
-            ["staging-after-write", "delta-after-write", "postgres-unit-after-rows"], marks=pytest.mark.whole
-        ),
+        pytest.param(["staging-after-write", "delta-after-write", "postgres-unit-after-rows"], marks=pytest.mark.whole),
         pytest.param(["staging-before-write", "postgres-after-units"], marks=pytest.mark.slow),
     ],
     ids=["once", "after", "beside"],
 )
-def test_stable_input_is_written_once_at_every_kill(restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, points: list[str]) -> None:
-    """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives later."""
+def test_stable_input_is_written_once_at_every_kill(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, points: list[str]
+) -> None:
+    """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives
+    later."""
     for point in points:
         if point in BY_TASKS:
             restless.run_killed(point, "stable")
@@ -69,7 +71,9 @@ def test_stable_input_is_written_once_at_every_kill(restless: Platform, monkeypa
     assert multiset(restless.table("stable/picked"), "id", "chance")
 
 
-def test_stable_input_of_an_output_made_from_another_is_stored(restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+def test_stable_input_of_an_output_made_from_another_is_stored(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
     """Its function runs on the rows of the other output, which are the same at each attempt; its own are not."""
     restless.put("chained", "sales.jsonl", shop_oracle.sales(50, 1, duplicates=0)[0])
     assert ended_at(restless, monkeypatch, "delta-after-write", 2, "--close", pipeline="chained")
@@ -83,7 +87,8 @@ def test_stable_input_of_an_output_made_from_another_is_stored(restless: Platfor
 
 
 def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform, spark: object) -> None:
-    """The rows that the backfill has put in the place of the old ones are those that it stored before, under its own lineage."""
+    """The rows that the backfill has put in the place of the old ones are those that it stored before, under its own
+    lineage."""
     restless.put("chained", "sales.jsonl", shop_oracle.sales(50, 1, duplicates=0)[0])
     restless.run("chained", "--close")
     columns = ("shop", "chance")
@@ -110,8 +115,9 @@ def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform,
 def test_without_it_a_replay_is_stopped_and_told_the_option(
     restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, point: str, sink: str, written: int
 ) -> None:
-    """A replay that gives other rows stops its output before any task writes, and the message names stable_input. (The other
-    output is innocent and has its turn.)"""
+    """A replay that gives other rows stops its output before any task writes, and the message names stable_input.
+
+    (The other output is innocent and has its turn.)"""
     assert ended_at(restless, monkeypatch, point, pipeline="restless")
     before = _committed(restless)[sink]
 

@@ -34,7 +34,11 @@ TYPES = {
 
 def rows(spark: SparkSession, count: int = 20) -> DataFrame:
     """Rows of every kind of type, of growing size."""
-    return spark.range(0, count, 1, 3).selectExpr("cast(id AS int) AS id").select(*[F.expr(made.format(n="id")).alias(name) for name, made in TYPES.items()])
+    return (
+        spark.range(0, count, 1, 3)
+        .selectExpr("cast(id AS int) AS id")
+        .select(*[F.expr(made.format(n="id")).alias(name) for name, made in TYPES.items()])
+    )
 
 
 def sent(spark: SparkSession, work: Callable[[], Any]) -> int:
@@ -63,11 +67,15 @@ def test_rows_that_fit_come_as_they_are(spark: SparkSession) -> None:
     assert found.to_pylist() == rows(spark).toArrow().to_pylist()
 
 
-def test_a_row_of_more_than_its_share_never_reaches_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_more_than_its_share_never_reaches_the_driver(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rows have 100 times as many bytes as the driver holds, and one row alone has too many."""
     monkeypatch.setattr(driver_rows, "BYTES", 1 << 20)
     large = spark.range(0, 100, 1, 4).select("id", F.expr("repeat('x', 1 << 20)").alias("text"))
-    one_large = spark.range(0, 100, 1, 4).select("id", F.expr("CASE WHEN id = 50 THEN repeat('x', 1 << 22) ELSE '' END").alias("text"))
+    one_large = spark.range(0, 100, 1, 4).select(
+        "id", F.expr("CASE WHEN id = 50 THEN repeat('x', 1 << 22) ELSE '' END").alias("text")
+    )
     found: list[Any] = []
 
     taken = sent(spark, lambda: found.append(driver_rows.fetched(large, 100)))
@@ -77,13 +85,25 @@ def test_a_row_of_more_than_its_share_never_reaches_the_driver(spark: SparkSessi
 
 
 @pytest.mark.parametrize("records", [1, 50])
-def test_closing_records_are_read_if_their_bytes_fit(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+def test_closing_records_are_read_if_their_bytes_fit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
     """A file of one large string many times is small; so many rows of it are not."""
     monkeypatch.setattr(driver_rows, "BYTES", 1 << 22)
     with EventFiles(tmp_path, Stamp(NOON, "shop/receive/1", 0, Frontier()), 0) as files:
-        files.add("kept", pa.record_batch({"oo_event_time": pa.array([NOON] * records, pa.timestamp("us", "UTC")), "text": ["x" * (1 << 20)] * records}))
+        files.add(
+            "kept",
+            pa.record_batch(
+                {
+                    "oo_event_time": pa.array([NOON] * records, pa.timestamp("us", "UTC")),
+                    "text": ["x" * (1 << 20)] * records,
+                }
+            ),
+        )
     [path] = map(Path, files.paths)
-    wanted = to_arrow_schema(StructType.fromDDL("oo_event_time timestamp, text string, oo_start timestamp, oo_end timestamp"), timezone="UTC")
+    wanted = to_arrow_schema(
+        StructType.fromDDL("oo_event_time timestamp, text string, oo_start timestamp, oo_end timestamp"), timezone="UTC"
+    )
     noon = int(NOON.timestamp() * 1_000_000)
 
     found = closing_rows._held([path], wanted, Fixed(timedelta(hours=1)), 0, (noon, noon + HOUR))
@@ -94,12 +114,19 @@ def test_closing_records_are_read_if_their_bytes_fit(spark: SparkSession, tmp_pa
         assert [row["text"] for part in found for row in part.to_pylist()] == ["x" * (1 << 20)]
 
 
-def test_records_are_held_once_for_each_closing_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_held_once_for_each_closing_window(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file fits; its records in 60 windows do not."""
     monkeypatch.setattr(driver_rows, "BYTES", 1 << 22)
     with EventFiles(tmp_path, Stamp(NOON, "shop/receive/1", 0, Frontier()), 0) as files:
-        files.add("kept", pa.record_batch({"oo_event_time": pa.array([NOON], pa.timestamp("us", "UTC")), "text": ["x" * (1 << 20)]}))
-    wanted = to_arrow_schema(StructType.fromDDL("oo_event_time timestamp, text string, oo_start timestamp, oo_end timestamp"), timezone="UTC")
+        files.add(
+            "kept",
+            pa.record_batch({"oo_event_time": pa.array([NOON], pa.timestamp("us", "UTC")), "text": ["x" * (1 << 20)]}),
+        )
+    wanted = to_arrow_schema(
+        StructType.fromDDL("oo_event_time timestamp, text string, oo_start timestamp, oo_end timestamp"), timezone="UTC"
+    )
     noon = int(NOON.timestamp() * 1_000_000)
     window = Sliding(timedelta(hours=1), timedelta(minutes=1))
 

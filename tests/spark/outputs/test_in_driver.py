@@ -1,4 +1,5 @@
-"""The driver writes a small batch of an output by itself, and Spark's tasks a large one: nobody can tell which from what is committed."""
+"""The driver writes a small batch of an output by itself, and Spark's tasks a large one: nobody can tell which from
+what is committed."""
 
 from __future__ import annotations
 
@@ -73,14 +74,22 @@ def test_a_replay_of_an_output_may_go_the_other_way(
 
     assert len(before) == len(OUTPUTS)
     assert multiset(platform.sql(UNITS)) == multiset(before)
-    for table in (platform.table("shop/plain"), platform.table("shop/dated"), *(platform.sql(f"SELECT * FROM results.{name}") for name in ("rows", "kept"))):
+    for table in (
+        platform.table("shop/plain"),
+        platform.table("shop/dated"),
+        *(platform.sql(f"SELECT * FROM results.{name}") for name in ("rows", "kept")),
+    ):
         assert table["id"].is_unique
         assert len(table) >= 100
 
 
 def test_the_driver_takes_the_rows_of_functions_only_that_add_none(spark: Any) -> None:
     records = spark.createDataFrame([(1, "a b")], "id long, text string")
-    adds_none = (records, records.filter("id > 0").selectExpr("id + 1 AS id"), records.select("id").union(records.select("id")))
+    adds_none = (
+        records,
+        records.filter("id > 0").selectExpr("id + 1 AS id"),
+        records.select("id").union(records.select("id")),
+    )
     adds_some = (
         records.selectExpr("explode(split(text, ' '))"), records.join(records, "id"), records.groupBy("id").count(),
         records.selectExpr("id", "stack(2, id, id)"), records.mapInPandas(lambda parts: parts, records.schema),
@@ -90,11 +99,14 @@ def test_the_driver_takes_the_rows_of_functions_only_that_add_none(spark: Any) -
     assert not any(stateless.adds_no_rows(frame) for frame in adds_some)
 
 
-@pytest.mark.parametrize("most", [10, pytest.param(10_000, marks=pytest.mark.whole)])  # what fits is also in test_at_close
+@pytest.mark.parametrize(
+    "most", [10, pytest.param(10_000, marks=pytest.mark.whole)]
+)  # what fits is also in test_at_close
 def test_many_rows_of_few_records_are_for_the_tasks(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, most: int
 ) -> None:
-    """Whether a function keeps a state or gets whole windows, the driver asks for no more than it takes; all rows come, once."""
+    """Whether a function keeps a state or gets whole windows, the driver asks for no more than it takes; all rows come,
+    once."""
     monkeypatch.setattr(in_driver, "MOST", most)
     platform = new_platform("tests/support/at_close_shop.py")
     files = shop_oracle.sales(200, 2)

@@ -59,7 +59,8 @@ def plain(rows: Any) -> Counter[Any]:
 def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by themselves."""
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by
+    themselves."""
     platform = new_platform("tests/support/joined_shop.py")
     chance = random.Random(seed)
     them = records(chance, 60)

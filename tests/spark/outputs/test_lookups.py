@@ -55,7 +55,10 @@ class Cities:
 
 
 class CopiedCities(Cities):
-    """A table in PostgreSQL. The platform's copy says what the version was; rows are joined by Spark, and compared with the history."""
+    """A table in PostgreSQL.
+
+    The platform's copy says what the version was; rows are joined by Spark, and compared with the history.
+    """
 
     def change(self, cities: dict[str, str]) -> None:
         """See there."""
@@ -70,10 +73,11 @@ class CopiedCities(Cities):
 
 def versions(platform: Platform, query: str, cities: Cities | None = None) -> dict[int, int]:
     """Which of all that the cities were each batch of an output saw, by the view."""
-    found = platform.sql(f"SELECT batch, version, table_id FROM onlyonce.lookups WHERE query = '{query}' AND lookup = 'cities'")
+    found = platform.sql(
+        f"SELECT batch, version, table_id FROM onlyonce.lookups WHERE query = '{query}' AND lookup = 'cities'"
+    )
     of = (cities or Cities()).of
     return {int(row.batch): of({"version": row.version, "table": row.table_id}) for row in found.itertuples()}
-
 
 
 @pytest.mark.parametrize(
@@ -82,8 +86,10 @@ def versions(platform: Platform, query: str, cities: Cities | None = None) -> di
 def test_each_row_is_joined_with_the_version_that_its_batch_began_with(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, seed: int, runs: int
 ) -> None:
-    """The table changes before each run, also between a kill and the run after it. A batch sees what was there when it first began: the rows of each output are
-    those of a batch join with that version."""
+    """The table changes before each run, also between a kill and the run after it.
+
+    A batch sees what was there when it first began: the rows of each output are those of a batch join with that
+    version."""
     check_batches(new_platform("tests/support/looks_up.py"), monkeypatch, Cities(), seed, runs)
 
 
@@ -137,9 +143,7 @@ def check_rows(platform: Platform, cities: Cities) -> None:
     assert multiset(platform.table("shop/per_city"), "city", "cents", "sales", "window_start") == per_city(
         kept, history, read_by(platform, "per_city", cities)
     )
-    written = platform.sql(
-        "SELECT window_start, lookups->'cities' AS seen FROM onlyonce.panes WHERE output = 'named'"
-    )
+    written = platform.sql("SELECT window_start, lookups->'cities' AS seen FROM onlyonce.panes WHERE output = 'named'")
     named = {row.window_start: history[cities.of(row.seen)] for row in written.itertuples()}
     counts = platform.table("shop/per_shop")
     assert multiset(platform.table("shop/named"), "window_start", "shop", "city", "sales") == Counter(
@@ -189,7 +193,9 @@ def test_a_query_with_another_batch_to_do_is_started_again_where_the_table_has_a
 
     def change(name: str) -> None:
         ended.extend([name] if name == "output-after-end" else [])
-        if name == "output-after-end" and len(ended) == 2:  # the first of per_city: the next one has no rows, and closes a window
+        if (
+            name == "output-after-end" and len(ended) == 2
+        ):  # the first of per_city: the next one has no rows, and closes a window
             write_cities({"a": "y", "b": "y"})
 
     monkeypatch.setattr(outputs, "passing", change)
@@ -208,7 +214,9 @@ def platform_of_cities(new_platform: Callable[..., Platform]) -> Platform:
 def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """Windows that saw different versions are made again each with its own, late rows folded in; with the newest where that is asked for, and then that is what they saw.
+    """Windows that saw different versions are made again each with its own, late rows folded in; with the newest where
+    that is asked for, and then that is what they saw.
+
     A table with a key twice, and a version that is gone, are refused with the way out."""
     platform = new_platform("tests/support/looks_up.py")
     hour = ["shop", "--from", "2026-01-01T00:00Z", "--to", "2026-01-01T01:00Z"]
@@ -272,7 +280,9 @@ def test_a_backfill_sees_the_copy_of_then_or_todays(new_platform: Callable[..., 
 
 def saw(platform: Platform) -> dict[str, Any]:
     """What the first batch of an output saw of the cities."""
-    [row] = platform.sql("SELECT version, table_id FROM onlyonce.lookups WHERE query = 'per_city' AND batch = 0").itertuples()
+    [row] = platform.sql(
+        "SELECT version, table_id FROM onlyonce.lookups WHERE query = 'per_city' AND batch = 0"
+    ).itertuples()
     return {"version": row.version, "table": row.table_id}
 
 
@@ -291,7 +301,10 @@ def cities(platform: Platform) -> dict[int, dict[str | None, int]]:
 
 
 def test_a_version_is_read_however_long_ago_it_was_committed(spark: SparkSession, tmp_path: Path) -> None:
-    """A table that had stood still for weeks has changed: the batch that saw it before is tried again. Delta by itself refuses that."""
+    """A table that had stood still for weeks has changed: the batch that saw it before is tried again.
+
+    Delta by itself refuses that.
+    """
     path = tmp_path / "cities"
     for city in ("Rome", "Oslo", "Bern"):
         write_deltalake(str(path), pa.table({"shop": ["a"], "city": [city]}), mode="overwrite")

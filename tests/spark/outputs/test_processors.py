@@ -1,4 +1,5 @@
-"""Outputs with state of their own: equal to a plain computation over the records in time at any cut, wherever a run ends, each row once."""
+"""Outputs with state of their own: equal to a plain computation over the records in time at any cut, wherever a run
+ends, each row once."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def records(chance: random.Random, count: int) -> list[Record]:
 
 
 def silences(them: list[Record]) -> Counter[Any]:
-    """(shop, what, at, id, records): each record, and each time after which a shop was silent, by its plain definition."""
+    """(shop, what, at, id, records): each record, and each time after which a shop was silent, by its plain
+    definition."""
     found: Counter[Any] = Counter()
     for shop in {one["shop"] for one in them}:
         times = [at(one) for one in them if one["shop"] == shop]
@@ -53,21 +55,33 @@ def silences(them: list[Record]) -> Counter[Any]:
 
 
 def found(platform: Platform, pipeline: str, of: str = "") -> Counter[Any]:
-    """What a reader of the table sees: that of `shop` is a Delta table, that of `till` is in PostgreSQL. `of`: of a bounded run."""
+    """What a reader of the table sees: that of `shop` is a Delta table, that of `till` is in PostgreSQL.
+
+    `of`: of a bounded run.
+    """
     if pipeline == "shop":
         return plain(platform.table(f"shop/silences{of}")[list(COLUMNS)])
-    return plain(platform.sql(f"SELECT {', '.join(COLUMNS)} FROM results.\"silences{of}\""))
+    return plain(platform.sql(f'SELECT {", ".join(COLUMNS)} FROM results."silences{of}"'))
 
 
-def test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left(new_platform: Callable[..., Platform], spark: object) -> None:
+def test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
     """No sooner than no record in time can come before them; state goes on from run to run."""
     platform = new_platform("tests/support/stateful_shop.py")
 
     def told() -> list[Any]:
-        return sorted((shop, time.second, records) for shop, what, time, _, records in found(platform, "shop").elements() if what == "silent")
+        return sorted(
+            (shop, time.second, records)
+            for shop, what, time, _, records in found(platform, "shop").elements()
+            if what == "silent"
+        )
 
     def give(name: str, *times: int) -> None:
-        one = [{"id": f"{name}-{n}", "shop": name[0], "at": (START + timedelta(seconds=second)).isoformat()} for n, second in enumerate(times)]
+        one = [
+            {"id": f"{name}-{n}", "shop": name[0], "at": (START + timedelta(seconds=second)).isoformat()}
+            for n, second in enumerate(times)
+        ]
         platform.put("shop", f"{name}.jsonl", one)
 
     give("a1", 0, 5)
@@ -82,7 +96,8 @@ def test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_a
 
 
 @pytest.mark.parametrize(
-    "seed, pipeline", [(2, "shop"), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, "till"), (3, "till"), (7, "shop")))]
+    "seed, pipeline",
+    [(2, "shop"), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, "till"), (3, "till"), (7, "shop")))],
 )
 def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cut_and_where_runs_end(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int, pipeline: str
@@ -116,11 +131,15 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
     assert platform.sql("SELECT sum(late) AS late FROM onlyonce.windows")["late"][0] == len(them) - len(timely)
 
 
-@pytest.mark.parametrize("pipeline, ends_at", [("till", "anew-after-clear"), pytest.param("shop", "output-before-end", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "pipeline, ends_at",
+    [("till", "anew-after-clear"), pytest.param("shop", "output-before-end", marks=pytest.mark.slow)],
+)
 def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, pipeline: str, ends_at: str
 ) -> None:
-    """Also where the old one has left a batch half written, and where the first start of the new one ends; once only."""
+    """Also where the old one has left a batch half written, and where the first start of the new one ends; once
+    only."""
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(4)
     them = records(chance, 30)
@@ -152,7 +171,9 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
 
 
 @pytest.mark.parametrize("pipeline", ["last", pytest.param("last_in_delta", marks=pytest.mark.slow)])
-def test_an_upsert_has_the_newest_row_of_each_key(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
+def test_an_upsert_has_the_newest_row_of_each_key(
+    new_platform: Callable[..., Platform], spark: object, pipeline: str
+) -> None:
     """Of several in one batch, and over those of batches before; a new life from the start has the same."""
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(6)
@@ -162,8 +183,16 @@ def test_an_upsert_has_the_newest_row_of_each_key(new_platform: Callable[..., Pl
         platform.run(pipeline)
 
     def check() -> None:
-        rows = platform.table(f"{pipeline}/silences") if pipeline == "last_in_delta" else platform.sql("SELECT * FROM results.last")
-        meant = {shop: (at, records) for shop, what, at, _, records in sorted(silences(in_time(files, LATENESS)), key=lambda row: row[2]) if what == "silent"}
+        rows = (
+            platform.table(f"{pipeline}/silences")
+            if pipeline == "last_in_delta"
+            else platform.sql("SELECT * FROM results.last")
+        )
+        meant = {
+            shop: (at, records)
+            for shop, what, at, _, records in sorted(silences(in_time(files, LATENESS)), key=lambda row: row[2])
+            if what == "silent"
+        }
         assert plain(rows[["shop", "at", "records"]]) == Counter((shop, *rest) for shop, rest in meant.items())
 
     platform.run(pipeline, "--close")
@@ -173,7 +202,9 @@ def test_an_upsert_has_the_newest_row_of_each_key(new_platform: Callable[..., Pl
     check()
 
 
-def test_a_bounded_run_gives_what_the_processor_gives_of_all_records_and_fires_all_its_timers(new_platform: Callable[..., Platform], spark: object) -> None:
+def test_a_bounded_run_gives_what_the_processor_gives_of_all_records_and_fires_all_its_timers(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
     """Nothing is late."""
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(5)
@@ -185,7 +216,9 @@ def test_a_bounded_run_gives_what_the_processor_gives_of_all_records_and_fires_a
     assert found(platform, "shop", "@1") == silences(them)
 
 
-def test_the_state_store_in_memory_is_refused_by_name(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_store_in_memory_is_refused_by_name(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything is read."""
     platform = new_platform("tests/support/stateful_shop.py")
     platform.give(monkeypatch, ONLYONCE_STATE="memory")

@@ -51,10 +51,20 @@ def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -
     """A late row merges two sessions; Spark's own comparison takes neither maps nor variants."""
     seconds, tide = (0, 15, 8), (None, None, NOON + timedelta(hours=1))
     rows = [
-        (f"{n}", "north", NOON + timedelta(seconds=second), 100, 1.0, NOON, (None, None, None, None) if at is None else (at, None, None, None))
+        (
+            f"{n}",
+            "north",
+            NOON + timedelta(seconds=second),
+            100,
+            1.0,
+            NOON,
+            (None, None, None, None) if at is None else (at, None, None, None),
+        )
         for n, (second, at) in enumerate(zip(seconds, tide, strict=True))
     ]
-    kept = spark.createDataFrame(rows, f"{SHOP.schema}, oo_system_time timestamp, oo_frontier {events.FRONTIER}").withColumn("oo_event_time", F.col("at"))
+    kept = spark.createDataFrame(
+        rows, f"{SHOP.schema}, oo_system_time timestamp, oo_frontier {events.FRONTIER}"
+    ).withColumn("oo_event_time", F.col("at"))
     output = replace(OUTPUT, transform="tests.support.shop_transforms:by_id")
     context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)

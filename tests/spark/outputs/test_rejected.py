@@ -43,7 +43,12 @@ def sales(chance: random.Random, count: int) -> list[dict[str, Any]]:
     """Records in order of time, some of them unsound."""
     times = sorted(START + timedelta(seconds=chance.randrange(300)) for _ in range(count))
     return [
-        {"id": f"s{n}", "shop": chance.choice(["a", "b", None]), "at": at.isoformat(), "cents": chance.randrange(-20, 60)}
+        {
+            "id": f"s{n}",
+            "shop": chance.choice(["a", "b", None]),
+            "at": at.isoformat(),
+            "cents": chance.randrange(-20, 60),
+        }
         for n, at in enumerate(times)
     ]
 
@@ -106,7 +111,10 @@ def told() -> dict[str, Counter[Any]]:
     """The same by a notebook."""
     shop = onlyonce.open("shop")
     return {
-        name: Counter((row.id, row.reason, None if row.window_start is pd.NaT else row.window_start) for row in shop.rejected(name).itertuples())
+        name: Counter(
+            (row.id, row.reason, None if row.window_start is pd.NaT else row.window_start)
+            for row in shop.rejected(name).itertuples()
+        )
         for name in ("per_shop", "visits", "each")
     }
 
@@ -115,7 +123,8 @@ def told() -> dict[str, Counter[Any]]:
 def test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Over kills and new lives the rows are those of a batch over the sound records, and the others are told once each, with the reason."""
+    """Over kills and new lives the rows are those of a batch over the sound records, and the others are told once each,
+    with the reason."""
     chance = random.Random(seed)
     records = sales(chance, 60)
     places = sorted(chance.sample(range(1, len(records)), 3))
@@ -144,9 +153,14 @@ def test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where
 
     assert found(platform) == wanted(records)
     assert told() == rejected(records)
-    counts = platform.sql("SELECT query, sum(in_time)::int, sum(late)::int, sum(rejected)::int FROM onlyonce.conservation WHERE query <> 'receive' GROUP BY 1")
+    counts = platform.sql(
+        "SELECT query, sum(in_time)::int, sum(late)::int, sum(rejected)::int FROM onlyonce.conservation WHERE "
+        "query <> 'receive' GROUP BY 1"
+    )
     unsound = sum(reason(one) is not None for one in records)
-    assert multiset(counts) == Counter((query, len(records) - unsound, 0, unsound) for query in ("per_shop", "visits", "each"))
+    assert multiset(counts) == Counter(
+        (query, len(records) - unsound, 0, unsound) for query in ("per_shop", "visits", "each")
+    )
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert audit.main(["--data"]).warnings == []
 
@@ -185,7 +199,9 @@ def test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets(
 
     monkeypatch.setattr(loading, "reject", lambda _: lambda sales: F.upper(unsound(sales)))
     platform.backfill("shop", *SPAN, "--output", "per_shop")
-    assert told() == left | {"per_shop": Counter({(id, why.upper(), start): n for (id, why, start), n in left["per_shop"].items()})}
+    assert told() == left | {
+        "per_shop": Counter({(id, why.upper(), start): n for (id, why, start), n in left["per_shop"].items()})
+    }
 
 
 NOW: dict[str, tuple[Callable[..., Any], str]] = {

@@ -1,4 +1,5 @@
-"""Several results of one function: each has its sink and its books, all of one batch, equal to a batch over the same rows at any cut."""
+"""Several results of one function: each has its sink and its books, all of one batch, equal to a batch over the same
+rows at any cut."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def wanted(records: list[dict[str, Any]]) -> dict[str, Counter[Any]]:
 def test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A run that ends after one sink of a batch and before the next is finished by the next run, and new lives write nothing twice."""
+    """A run that ends after one sink of a batch and before the next is finished by the next run, and new lives write
+    nothing twice."""
     chance = random.Random(seed)
     records = sales(chance, 60)
     ends = chance.randrange(2, 6)

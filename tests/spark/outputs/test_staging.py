@@ -17,12 +17,17 @@ OUTPUT = Output(name="picked", transform="a:b", sink=Delta(), stable_input=True)
 
 
 def test_rows_are_staged_again_if_the_function_has_changed(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch without a unit begins anew under the changed declaration, with a new column and another type. Under one declaration the first rows stay."""
+    """A batch without a unit begins anew under the changed declaration, with a new column and another type.
+
+    Under one declaration the first rows stay.
+    """
     context: Any = SimpleNamespace(folder=tmp_path / "a [1]", spark=spark)
     query: Any = SimpleNamespace(driver=SimpleNamespace(epoch=1))
 
     def rows_under(declaration: str, frame: DataFrame) -> list[tuple[Any, ...]]:
-        batch: Any = SimpleNamespace(plan=SimpleNamespace(lineage="shop/picked/1", batch_id=3, declaration_hash=declaration))
+        batch: Any = SimpleNamespace(
+            plan=SimpleNamespace(lineage="shop/picked/1", batch_id=3, declaration_hash=declaration)
+        )
         return [tuple(row) for row in staged(context, query, OUTPUT, batch, frame).collect()]
 
     old, again = (spark.createDataFrame([("a", cents)], "id string, cents long") for cents in (1, 2))

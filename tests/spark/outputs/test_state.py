@@ -1,4 +1,5 @@
-"""Where the open windows of an output are kept: what it was begun with stays for its life, and a new life takes what is set."""
+"""Where the open windows of an output are kept: what it was begun with stays for its life, and a new life takes what is
+set."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_a_driver_that_lives_for_a_moment_leaves_a_snapshot_of_its_state_now_and
         for block in range(3):
             platform.put("shop", f"sales-{block}.jsonl", sales(block))
             platform.run("shop")
-            changes, snapshots = (sorted(int(p.stem) for p in folder.glob(f"[0-9]*.{kind}")) for kind in ("changelog", "zip"))
+            changes, snapshots = (
+                sorted(int(p.stem) for p in folder.glob(f"[0-9]*.{kind}")) for kind in ("changelog", "zip")
+            )
             assert max(changes) - max(snapshots) <= 2
     finally:
         spark.conf.unset(DELTAS)

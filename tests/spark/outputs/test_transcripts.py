@@ -101,7 +101,9 @@ def played(platform: Platform, told: Story) -> list[str]:
             where = f"after step {len(so_far)}, {declared.name}"
             said += differences(where, expected, found(told, declared, platform))
         wanted = sum((step.invalid for step in so_far), Counter())
-        if wanted.total() + sum(step.cut_short for step in so_far) != len(left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]):
+        if wanted.total() + sum(step.cut_short for step in so_far) != len(
+            left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]
+        ):
             said.append(f"after step {len(so_far)}: another number of records is invalid")
         if said:
             return said
@@ -158,7 +160,9 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     instance = f"{told.name}@1" if told.bounded else told.name
     place = f"{told.name}/{declared.name}" + ("@1" if told.bounded else "")
     writes: Written = Counter()
-    for row in platform.table(place).to_dict("records") if declared.sink == "delta" else targets.rows(platform, told, declared):
+    for row in (
+        platform.table(place).to_dict("records") if declared.sink == "delta" else targets.rows(platform, told, declared)
+    ):
         key = "+".join(filter(None, (row["mine"], row["other"]))) if declared.join else row["key"]
         writes[key, bounds(row), int(row.get("records", 1))] += 1
     late: Late = Counter()
@@ -167,7 +171,9 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
             late[row["key"], micros_of(row["event_time"]), bounds(row)] += 1
     rejected: Late = Counter()
     for row in onlyonce.open(told.name).rejected(declared.name).to_dict("records") if declared.rejects else []:
-        rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
+        rejected[
+            row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)
+        ] += 1
     triggered = not isinstance(declared.panes, str)  # its query has no watermark
     closed = None if told.bounded or declared.window is None or triggered else watermark(told.name, declared.name)
     if declared.made_from and not told.bounded:
@@ -178,7 +184,9 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
 
 def by_the_log(told: Story, declared: Declared) -> int | None:
     """Up to where the windows of an output without a watermark are closed."""
-    reach = connect.run(connect.Database(settings.database_url()), lambda conn: backfills.reach(conn, told.name, declared.name))
+    reach = connect.run(
+        connect.Database(settings.database_url()), lambda conn: backfills.reach(conn, told.name, declared.name)
+    )
     return reach.closed_until(pipelines.pipeline(told).output(declared.name))
 
 

@@ -1,4 +1,5 @@
-"""Panes of open windows by a trigger: which there are is decided by the log, each has all of its window so far, and the last one is that of a batch."""
+"""Panes of open windows by a trigger: which there are is decided by the log, each has all of its window so far, and the
+last one is that of a batch."""
 
 from __future__ import annotations
 
@@ -43,14 +44,23 @@ def sales(chance: random.Random, count: int) -> list[dict[str, Any]]:
     """Records in order of time."""
     times = sorted(START + timedelta(seconds=chance.randrange(900)) for _ in range(count))
     return [
-        {"id": f"s{n}", "shop": chance.choice("ab"), "at": at.isoformat(), "cents": chance.randrange(100), "weight": 1.0}
+        {
+            "id": f"s{n}",
+            "shop": chance.choice("ab"),
+            "at": at.isoformat(),
+            "cents": chance.randrange(100),
+            "weight": 1.0,
+        }
         for n, at in enumerate(times)
     ]
 
 
 def in_sinks(platform: Platform) -> dict[str, Windows]:
     """How many records the rows of each window have."""
-    found = {"counted": platform.sql("SELECT window_start, window_end, sales FROM results.counted"), "timed": platform.table("shop/timed")}
+    found = {
+        "counted": platform.sql("SELECT window_start, window_end, sales FROM results.counted"),
+        "timed": platform.table("shop/timed"),
+    }
     windows: dict[str, Windows] = {}
     for name, frame in found.items():
         windows[name] = Counter()
@@ -60,7 +70,8 @@ def in_sinks(platform: Platform) -> dict[str, Windows]:
 
 
 def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
-    """How many records the last pane of each open window must have, by what each batch met and when it began; and what is open."""
+    """How many records the last pane of each open window must have, by what each batch met and when it began; and what
+    is open."""
     met = platform.sql(f"""
         SELECT c.window_start, c.window_end, c.in_time, b.system_time FROM onlyonce_private.window_counts c JOIN onlyonce_private.batches b USING (lineage, batch_id)
         JOIN onlyonce_private.lineages l USING (lineage) WHERE c.output = '{name}' AND b.state = 'committed' ORDER BY l.life, b.batch_id""")
@@ -76,7 +87,9 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
             seen[window] += row.in_time
             waits[window] += [now] * row.in_time
         for window, since in waits.items():
-            if since and (len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time):  # type: ignore[union-attr]
+            if since and (
+                len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time
+            ):  # type: ignore[union-attr]
                 written[window] = seen[window]
                 waits[window] = []
     final = platform.sql(f"SELECT window_start, window_end FROM onlyonce.panes WHERE output = '{name}' AND final")
@@ -131,7 +144,9 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
         platform.run("shop", *(["--close"] if part is parts[-1] else []))
         before = check_panes(platform, before)
 
-    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == wanted(records, "counted")
+    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == wanted(
+        records, "counted"
+    )
     assert multiset(platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == wanted(records, "timed")
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty

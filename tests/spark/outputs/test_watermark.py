@@ -1,4 +1,5 @@
-"""The watermark of an output moves when a window ends, and not in between: no batch without rows passes over the state for nothing."""
+"""The watermark of an output moves when a window ends, and not in between: no batch without rows passes over the state
+for nothing."""
 
 from __future__ import annotations
 
@@ -33,14 +34,25 @@ WINDOWS: list[Fixed | Sliding] = [
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_the_same_windows_have_ended_by_the_last_end_as_by_what_is_closed(spark: SparkSession, window: Fixed | Sliding) -> None:
+def test_the_same_windows_have_ended_by_the_last_end_as_by_what_is_closed(
+    spark: SparkSession, window: Fixed | Sliding
+) -> None:
     """It is never later than what is closed, and no window ends between the two."""
     chance, start = random.Random(7), to_micros(datetime(2026, 1, 1, tzinfo=UTC)) or 0
     tides = [start + chance.randrange(micros(timedelta(days=365))) for _ in range(100)]
-    tides += [end + micros(LATENESS) + by for end in (start, micros(timedelta(days=20_537, hours=22))) for by in (-1000, 0, 1000)]
-    rows = spark.createDataFrame([(tuple(map(to_time, astuple(Frontier(tide=tide)))),) for tide in tides], f"oo_frontier {events.FRONTIER}")
+    tides += [
+        end + micros(LATENESS) + by
+        for end in (start, micros(timedelta(days=20_537, hours=22)))
+        for by in (-1000, 0, 1000)
+    ]
+    rows = spark.createDataFrame(
+        [(tuple(map(to_time, astuple(Frontier(tide=tide)))),) for tide in tides], f"oo_frontier {events.FRONTIER}"
+    )
 
-    found = [row.found for row in rows.select(F.unix_micros(windowing.last_closed(window, LATENESS)).alias("found")).collect()]
+    found = [
+        row.found
+        for row in rows.select(F.unix_micros(windowing.last_closed(window, LATENESS)).alias("found")).collect()
+    ]
 
     for tide, last in zip(tides, found, strict=True):
         closed = closed_until(Frontier(tide=tide), window, micros(LATENESS))
@@ -58,7 +70,12 @@ def ends(window: Fixed | Sliding, closed: int) -> list[int]:
 
 
 def grouped(rows: DataFrame) -> DataFrame:
-    return rows.filter("cents > 0").withColumn("half", F.col("cents") / 2).groupBy("shop", "oo_window").agg(F.sum("half").alias("half"))
+    return (
+        rows.filter("cents > 0")
+        .withColumn("half", F.col("cents") / 2)
+        .groupBy("shop", "oo_window")
+        .agg(F.sum("half").alias("half"))
+    )
 
 
 def of_its_own_window(rows: DataFrame) -> DataFrame:
@@ -75,7 +92,10 @@ FUNCTIONS: dict[str, tuple[Callable[[DataFrame], DataFrame], bool]] = {
     "an aggregation by a window of its own": (of_its_own_window, False),
     "two aggregations": (twice, False),
     "duplicates that it drops": (lambda rows: rows.dropDuplicates(["shop", "oo_window"]), False),
-    "duplicates before an aggregation": (lambda rows: grouped(rows.dropDuplicates(["shop", "oo_window", "cents"])), False),
+    "duplicates before an aggregation": (
+        lambda rows: grouped(rows.dropDuplicates(["shop", "oo_window", "cents"])),
+        False,
+    ),
 }
 
 
@@ -101,12 +121,18 @@ def test_sessions_have_the_exact_one() -> None:
     assert str(windowing.last_closed(window, LATENESS)) == str(windowing.closed_until(window, LATENESS))
 
 
-def test_a_batch_without_rows_is_planned_only_when_a_window_has_ended(new_platform: Callable[..., Platform], spark: SparkSession) -> None:
+def test_a_batch_without_rows_is_planned_only_when_a_window_has_ended(
+    new_platform: Callable[..., Platform], spark: SparkSession
+) -> None:
     """Three drains of one minute are three batches; the one that ends it is two."""
     platform = new_platform("tests/support/shop.py")
     batches = []
     for number, at in enumerate(("00:01:05", "00:01:10", "00:01:50", "00:03:10")):
-        platform.put("shop", f"{number}.jsonl", [{"id": str(number), "shop": "a", "at": f"2026-01-01T{at}Z", "cents": 1, "weight": 1.0}])
+        platform.put(
+            "shop",
+            f"{number}.jsonl",
+            [{"id": str(number), "shop": "a", "at": f"2026-01-01T{at}Z", "cents": 1, "weight": 1.0}],
+        )
         platform.run("shop")
         found = platform.sql("SELECT count(*) AS n FROM onlyonce_private.batches WHERE lineage = 'shop/per_shop/1'")
         batches.append(int(found["n"][0]))

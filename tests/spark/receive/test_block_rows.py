@@ -37,8 +37,9 @@ def taken_in(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_events_and_units_are_the_same_whichever_way_blocks_have_come(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, declared: str
 ) -> None:
-    """Each row with its ids, partition and batch; each unit with its hash; the fates. By the exchange the lines are read and judged in one job, and no
-    file waits for a task."""
+    """Each row with its ids, partition and batch; each unit with its hash; the fates.
+
+    By the exchange the lines are read and judged in one job, and no file waits for a task."""
     monkeypatch.setattr(RunContext, "partitions_of", lambda *_: PARTITIONS)
     found, but = [], OF_A_RUN if declared == ONE_OUTPUT else OF_A_RUN + OF_ITS_PLACE
     for by_exchange in (False, True):

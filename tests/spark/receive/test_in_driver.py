@@ -1,4 +1,5 @@
-"""A small batch is taken in by the driver, a large one by Spark's tasks: nobody can tell which from what is committed."""
+"""A small batch is taken in by the driver, a large one by Spark's tasks: nobody can tell which from what is
+committed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.spark
 NEVER, ALWAYS = "0", str(1 << 30)
 OF_A_RUN = ["oo_system_time"]
 OF_ITS_PLACE = ["oo_high", "oo_low", "oo_partition"]
-"""By position the id has the folder of the platform in it; without an exchange a record's partition is that of whoever read it."""
+"""By position the id has the folder of the platform in it; without an exchange a record's partition is that of whoever
+read it."""
 UNITS = "SELECT unique_id, rows, content_hash FROM onlyonce.commits WHERE unique_id LIKE '%/receive/%'"
 FATES = "SELECT batch, records_in, kept, invalid, remnant, duplicate FROM onlyonce.batches WHERE query = 'receive'"
 ONE_OUTPUT, LOOSE, BY_PLACE = (
@@ -31,7 +33,10 @@ ONE_OUTPUT, LOOSE, BY_PLACE = (
 
 
 def rows(platform: Platform, but: list[str]) -> Counter[Any]:
-    """Return all of `events` but some columns, as strings, nested columns too. A place is told without the home of the platform."""
+    """Return all of `events` but some columns, as strings, nested columns too.
+
+    A place is told without the home of the platform.
+    """
     events = platform.events().drop(columns=but).astype(str)
     return multiset(events.assign(oo_place=events["oo_place"].str.replace(str(platform.home), "", regex=False)))
 
@@ -47,7 +52,8 @@ def taken_in(platform: Platform, monkeypatch: pytest.MonkeyPatch, bytes_in_drive
 
 
 def jobs_of(plans: Plans, each: int = 2) -> int:
-    """How many batches of receive were Spark's: each reads with one job, and writes with another; without a catalog with the same."""
+    """How many batches of receive were Spark's: each reads with one job, and writes with another; without a catalog
+    with the same."""
     return len(plans.of("shop/receive/1", "MapInArrow")) // each
 
 
@@ -57,7 +63,10 @@ def jobs_of(plans: Plans, each: int = 2) -> int:
 def test_events_and_units_are_the_same_whoever_took_the_batch_in(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, declared: str
 ) -> None:
-    """Each row with its ids, partition, batch and frontier; each unit with its hash; the fates. And the driver had no job for it."""
+    """Each row with its ids, partition, batch and frontier; each unit with its hash; the fates.
+
+    And the driver had no job for it.
+    """
     found, but = [], OF_A_RUN if declared == ONE_OUTPUT else OF_A_RUN + OF_ITS_PLACE
     for bytes_in_driver in (NEVER, ALWAYS):
         platform, plans = new_platform(declared), Plans(spark)

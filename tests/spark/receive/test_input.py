@@ -1,4 +1,5 @@
-"""Bad lines become `invalid` with their reason and raw content, or how they begin; the run goes on and nothing else is lost."""
+"""Bad lines become `invalid` with their reason and raw content, or how they begin; the run goes on and nothing else is
+lost."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Every kind of bad line is invalid with its reason and raw content (of one that is too large, how it begins); each good one beside them is kept with its
-    event time and reaches the sink, and no other; the tide is that of what is kept; a second run does nothing."""
+    """Every kind of bad line is invalid with its reason and raw content (of one that is too large, how it begins); each
+    good one beside them is kept with its event time and reaches the sink, and no other; the tide is that of what is
+    kept; a second run does nothing."""
     platform = new_platform("tests/support/plain.py")
     platform.put("plain", "lines.jsonl", [])
     raw = b"".join(line.raw + b"\n" for line in LINES.values())
@@ -39,7 +41,9 @@ def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platf
     assert _invalid(events) == Counter(
         [*((_stored(line.raw), True) for line in LINES.values() if line.reason), ("{" * 1024, True)]
     )
-    assert Counter(events[events["oo_kind"] == "invalid"]["oo_place"]) == Counter([*_places(inbox / "lines.jsonl"), f"{inbox}/long.jsonl.gz, byte 0 of its content"])
+    assert Counter(events[events["oo_kind"] == "invalid"]["oo_place"]) == Counter(
+        [*_places(inbox / "lines.jsonl"), f"{inbox}/long.jsonl.gz, byte 0 of its content"]
+    )
     assert events[events["oo_kind"] == "kept"]["oo_place"].isna().all()
     _, shown = left_out.invalid(SHOP, "plain", 1000)
     assert sorted(row["place"] for row in shown) == sorted(events["oo_place"].dropna())

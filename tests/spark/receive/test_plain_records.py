@@ -1,4 +1,5 @@
-"""Lines become records in blocks by Arrow, all others as rows: which of them it was shows in no column of any record."""
+"""Lines become records in blocks by Arrow, all others as rows: which of them it was shows in no column of any
+record."""
 
 from __future__ import annotations
 
@@ -139,12 +140,15 @@ def test_nested_and_hostile_lines_have_the_same_records_in_blocks(
 def test_lines_of_one_layout_have_the_records_of_sparks_parser(
     spark: SparkSession, row_by_row: Callable[[], None], seed: int
 ) -> None:
-    """Keys in one order, with the same white space, and values of every edge: most of the lines are cut into them, some are not plain."""
+    """Keys in one order, with the same white space, and values of every edge: most of the lines are cut into them, some
+    are not plain."""
     chance = random.Random(seed)
     names = chance.sample([*KINDS], len(KINDS))
     lines = []
     for number in range(3000):
-        values = {name: chance.choice(VALUES[kind]) if chance.random() < 0.05 else usual(kind) for name, kind in KINDS.items()}
+        values = {
+            name: chance.choice(VALUES[kind]) if chance.random() < 0.05 else usual(kind) for name, kind in KINDS.items()
+        }
         values["id"] = f'"{number}"' if chance.random() < 0.9 else values["id"]
         lines.append(("{" + ", ".join(f'"{name}": {values[name]}' for name in names) + "}").encode())
     alike = alike_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
@@ -174,7 +178,14 @@ def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
     spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
     """Every kind of bad line, bytes that are no UTF-8 among them, and a line too long for a block."""
-    texts = [b"x" * plain_lines.LONGEST, b"\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xff"]
+    texts = [
+        b"x" * plain_lines.LONGEST,
+        b"\xed\xa0\x80",
+        b"\xed\xa0\xbd\xed\xb8\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xc0\x80",
+        b"\xff",
+    ]
     more = [b'{"id":"' + text + b'","at":"2026-03-01T12:00:00Z"}' for text in texts]
     lines = [*(one.raw for one in LINES.values() if len(one.raw) < 1 << 20), *more]
 
@@ -205,7 +216,10 @@ def messages(spark: SparkSession, rows: list[Any], *beside: str) -> Lines:
 def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
     spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
-    """A value with that field is no plain line: it has one that is not declared for it. A message without a key is invalid."""
+    """A value with that field is no plain line: it has one that is not declared for it.
+
+    A message without a key is invalid.
+    """
     pipeline = replace(SHOP, schema="id string, at timestamp", source=Kafka(topic="t", servers="localhost:1", key="id"))
     values = ['{"at":"2026-03-01T12:00:00Z"}', '{"at":"2026-03-01T12:00:00Z","id":"y"}', '{"at":1772366400}', "{}"]
     rows = [(value, key) for value in values for key in ("a", "é", None)]
@@ -218,8 +232,11 @@ def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
     assert [row.id for row in there if row.oo_reason is None] == ["a", "é"] * 3
 
 
-def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkSession, row_by_row: Callable[[], None]) -> None:
-    """So which of them is kept does not depend on the order in which a batch is read; a missing header is no empty one."""
+def test_messages_that_differ_in_their_headers_alone_have_an_order(
+    spark: SparkSession, row_by_row: Callable[[], None]
+) -> None:
+    """So which of them is kept does not depend on the order in which a batch is read; a missing header is no empty
+    one."""
     topic = Kafka(topic="t", servers="localhost:1", headers=("one", "other"))
     pipeline = replace(SHOP, schema="id string, at timestamp, one string, other string", source=topic)
     beside = [(None, None), ("", None), (None, ""), ("x", None), (None, "x"), ("x", "y"), ("y", "x"), ("=x", None)]
@@ -236,9 +253,19 @@ def test_messages_that_differ_in_their_headers_alone_have_an_order(spark: SparkS
 
 def test_rows_of_columns_that_differ_in_one_value_have_an_order(spark: SparkSession) -> None:
     """No row is written as JSON for it; a null is no empty string and no other column's null, and 0.0 is not -0.0."""
-    columns = "id string, at timestamp, one string, other string, real double, part struct<a: int>, extra map<string, int>"
+    columns = (
+        "id string, at timestamp, one string, other string, real double, part struct<a: int>, extra map<string, int>"
+    )
     same: tuple[Any, ...] = (None, None, None, None, None)
-    values: list[tuple[Any, ...]] = [same, ("", None, *same[2:]), (None, "", *same[2:]), ("x", None, *same[2:]), (None, "x", *same[2:]), (None, None, 0.0, None, None), (None, None, -0.0, None, None)]
+    values: list[tuple[Any, ...]] = [
+        same,
+        ("", None, *same[2:]),
+        (None, "", *same[2:]),
+        ("x", None, *same[2:]),
+        (None, "x", *same[2:]),
+        (None, None, 0.0, None, None),
+        (None, None, -0.0, None, None),
+    ]
     values += [(*same[:3], (None,), None), (*same[:3], (1,), None), (*same[:4], {}), (*same[:4], {"a": None})]
     rows = [(None, None, 7, at, None, "a", NOW, *more) for at, more in enumerate(values)]
     lines = Lines([], spark.createDataFrame(rows, f"{LINE}, oo_rest string, {columns}"))
@@ -259,7 +286,10 @@ def test_a_schema_with_other_types_is_left_to_the_tables_reader() -> None:
     assert _reader(schema="id string, at string") is None
     assert _reader(source=Files(format="parquet")) is None
     for source in (Files(), Files(format="csv")):
-        assert _reader(schema="id string, at timestamp, a decimal(9,2), b float, c timestamp_ntz", source=source) is not None
+        assert (
+            _reader(schema="id string, at timestamp, a decimal(9,2), b float, c timestamp_ntz", source=source)
+            is not None
+        )
     assert _reader(schema="id string, at timestamp, a array<struct<b: decimal(9,2)>>") is not None
 
 

@@ -103,14 +103,17 @@ def received(plans: Plans, of_a_batch: int) -> list[Plan]:
 def test_exactly_once_takes_one_pass_and_one_exchange_at_most(
     new_platform: Callable[..., Platform], spark: Any
 ) -> None:
-    """Each batch of receive reads its lines once, in Python, and judges and writes its records once; plain lines are not exchanged at all. Each windowed
-    output sums up below its only exchange, so that fewer rows cross it than were read."""
+    """Each batch of receive reads its lines once, in Python, and judges and writes its records once; plain lines are
+    not exchanged at all.
+
+    Each windowed output sums up below its only exchange, so that fewer rows cross it than were read."""
     platform, plans = new_platform("tests/support/lean_shop.py"), Plans(spark)
     run(platform)
 
     for plan in received(plans, 2):
         assert plan.has(*EXCHANGE) == [], plan.operators
-    # Of sessions only records of one instant are one before their neighbours are known. Sliding windows double the rows.
+    # Of sessions only records of one instant are one before their neighbours are known. Sliding windows double the
+    # rows.
     for output, above, most in (
         ("fixed", "StateStoreSave", RECORDS // 2), ("sliding", "StateStoreSave", RECORDS),
         ("sessions", "SessionWindowStateStoreSave", 2 * RECORDS),

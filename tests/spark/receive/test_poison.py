@@ -1,5 +1,5 @@
-"""Poison: records that would make a parser throw have a fate, and those beside them too, in every format of text; and a record at which
-receive fails all the same is found and refused."""
+"""Poison: records that would make a parser throw have a fate, and those beside them too, in every format of text; and a
+record at which receive fails all the same is found and refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.spark
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 COLUMNS = (
-    "id string, at timestamp, value string, reason string, plain double, p decimal(9,2), d date, n timestamp_ntz, f float, "
+    "id string, at timestamp, value string, reason string, plain double, p decimal(9,2), d date, n timestamp_ntz, "
+    "f float, "
     "b binary, t tinyint, o boolean"
 )
 NESTED = ", xs array<struct<a: int, b: map<string, double>>>"
@@ -105,12 +106,15 @@ def stumbling(real: Callable[..., Task], folders: set[Any]) -> Callable[..., Tas
     return made
 
 
-@pytest.mark.parametrize("way", ["in the driver", *(pytest.param(way, marks=pytest.mark.slow) for way in ("in tasks", "by exchange"))])
+@pytest.mark.parametrize(
+    "way", ["in the driver", *(pytest.param(way, marks=pytest.mark.slow) for way in ("in tasks", "by exchange"))]
+)
 def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Two of them in one batch; two runs end with the error, the third one takes in all records, each once. What was tried was written where all machines of a
-    cluster see it, and nothing of it is left."""
+    """Two of them in one batch; two runs end with the error, the third one takes in all records, each once.
+
+    What was tried was written where all machines of a cluster see it, and nothing of it is left."""
     platform = new_platform("tests/support/plain.py")
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="1000000" if way == "in the driver" else "0")
     if way == "by exchange":
@@ -135,7 +139,9 @@ def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kep
     assert Counter(platform.sql("SELECT id FROM results.rows")["id"]) == Counter(kept["id"])
     tried = {folder for folder in folders if not folder.is_relative_to(settings.data_dir("plain") / "events")}
     assert tried
-    assert [folder for folder in tried if not folder.is_relative_to(settings.data_dir("plain")) or folder.exists()] == []
+    assert [
+        folder for folder in tried if not folder.is_relative_to(settings.data_dir("plain")) or folder.exists()
+    ] == []
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
 
 

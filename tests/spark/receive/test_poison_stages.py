@@ -1,6 +1,8 @@
-"""A record that is refused, in whatever form a source gives it: no stage of receive looks at it, and all others are kept.
+"""A record that is refused, in whatever form a source gives it: no stage of receive looks at it, and all others are
+kept.
 
-`test_poison.py` has how it is found, over one form. No record is known that a stage does not survive; here each is made to stumble over one.
+`test_poison.py` has how it is found, over one form. No record is known that a stage does not survive; here each is made
+to stumble over one.
 """
 
 from __future__ import annotations
@@ -93,7 +95,10 @@ def at_rows(real: Callable[..., DataFrame], rows: DataFrame, *given: Any) -> Dat
 def test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """By its place, whatever holds it. It is invalid with the reason and without its values, and the others are kept."""
+    """By its place, whatever holds it.
+
+    It is invalid with the reason and without its values, and the others are kept.
+    """
     schema, source = FORMS[form]
     pipeline: Pipeline = replace(SHOP, schema=schema, source=source, record_id=("id",))
     lines = lines_of(spark, pipeline, tmp_path)

@@ -1,4 +1,5 @@
-"""Without a catalog the task that reads plain lines writes them into the files of `events`; the others come by Spark's parser."""
+"""Without a catalog the task that reads plain lines writes them into the files of `events`; the others come by Spark's
+parser."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def kept(spark: SparkSession, folder: Path, lines: Lines, group: str) -> tuple[C
 
 
 @pytest.mark.parametrize("source", ["files", "topic"])
-def test_plain_lines_need_one_job_and_the_others_are_not_forgotten(spark: SparkSession, tmp_path: Path, source: str) -> None:
+def test_plain_lines_need_one_job_and_the_others_are_not_forgotten(
+    spark: SparkSession, tmp_path: Path, source: str
+) -> None:
     """Each line is in one file of its fate, however it was read."""
     usual: list[Any] = [("oo_kind=kept", name, 7, None) for name in "abc"]
     others: list[Any] = [("oo_kind=kept", "\n", 7, None), *(("oo_kind=invalid", None, 7, line) for line in LEFT[1:])]

@@ -35,8 +35,9 @@ def whole(platform: Platform, output: str, records: Any) -> bool:
 def test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first and the last fail: what lies between is drained, its late rows are folded in, and the error names both. Mended,
-    the same command brings them all to the same results."""
+    """The first and the last fail: what lies between is drained, its late rows are folded in, and the error names both.
+
+    Mended, the same command brings them all to the same results."""
     early, late = sales(0)[::2], sales(0)[1::2]
     monkeypatch.setenv("TEST_FIRST", "Refused")
     monkeypatch.setenv("TEST_LAST", "Retryable")
@@ -60,8 +61,10 @@ def test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_err
 def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One output fails until it is mended: turns go by, the others write what comes, the row has its error; then it is up again by
-    itself under its first epoch. One that is refused stays down, and is what the run ends with."""
+    """One output fails until it is mended: turns go by, the others write what comes, the row has its error; then it is
+    up again by itself under its first epoch.
+
+    One that is refused stays down, and is what the run ends with."""
     records = shop_oracle.every([sales(0)])
     monkeypatch.setenv("TEST_FIRST", "Retryable")
     monkeypatch.setenv("TEST_LAST", "Refused")

@@ -1,4 +1,5 @@
-"""A batch that was killed half written and whose checkpoint is lost then: a new life withdraws or finishes it, nothing is twice."""
+"""A batch that was killed half written and whose checkpoint is lost then: a new life withdraws or finishes it, nothing
+is twice."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ def killed(platform: Platform, query: str, point: str, nth: int) -> None:
 
 @pytest.mark.whole
 def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(platform: Platform, spark: object) -> None:
-    """One unit of two of an increment; an append to Delta with one unit of two of its chain; a witness whose rows never came.
+    """One unit of two of an increment; an append to Delta with one unit of two of its chain; a witness whose rows never
+    came.
 
-    The increment's batch reads records and closes the windows of the batch before it, after which the driver was killed. Its own windows are still open.
+    The increment's batch reads records and closes the windows of the batch before it, after which the driver was
+    killed. Its own windows are still open.
     """
     files = shop_oracle.sales(420, 6)
     kills = (
@@ -59,7 +62,8 @@ def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(plat
 def test_a_half_written_batch_of_any_kind_of_output_is_finished(
     new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows as they come, sliding windows and sessions, in a first life and in a later one, are as if nothing had been."""
+    """Rows as they come, sliding windows and sessions, in a first life and in a later one, are as if nothing had
+    been."""
     monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
     platform = new_platform("tests/support/kinds.py")
     kills = (

@@ -1,4 +1,5 @@
-"""A checkpoint and its lineage must be of one mind: lost, swapped, old and damaged ones are refused, with the way out."""
+"""A checkpoint and its lineage must be of one mind: lost, swapped, old and damaged ones are refused, with the way
+out."""
 
 from __future__ import annotations
 
@@ -116,7 +117,9 @@ def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_n
     assert written <= multiset(platform.table("shop/session"))
 
 
-def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+def test_a_new_life_of_receive_withdraws_a_half_written_batch(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
     """Units and chunks of a batch whose rows never got to `events` go, or its records would count as duplicates."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
@@ -145,8 +148,11 @@ def test_a_new_life_that_finds_nothing_new_waits_for_it(platform: Platform, spar
 
 
 @pytest.mark.whole
-def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """A kill between Spark's file under another name and its own left the folder not empty, and Spark refused to begin."""
+def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """A kill between Spark's file under another name and its own left the folder not empty, and Spark refused to
+    begin."""
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
     assert ended_at(platform, monkeypatch, "start-after-bump")

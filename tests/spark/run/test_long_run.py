@@ -1,5 +1,5 @@
-"""The long-running mode on Spark: what comes while it runs, what it writes when nothing comes, how its queries keep out of each
-other's way, and its stop."""
+"""The long-running mode on Spark: what comes while it runs, what it writes when nothing comes, how its queries keep out
+of each other's way, and its stop."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def windows(platform: Platform) -> int:
 
 
 def at_rest(platform: Platform) -> Any:
-    """What is written once two turns in a row have written nothing: the last batches have ended, in Spark's checkpoints too."""
+    """What is written once two turns in a row have written nothing: the last batches have ended, in Spark's checkpoints
+    too."""
     seen: list[Any] = [None]
 
     def again() -> bool:
@@ -88,8 +89,10 @@ def at_rest(platform: Platform) -> Any:
 
 
 def test_what_comes_while_it_runs_is_taken_in_and_an_idle_run_writes_nothing(quiet: Platform) -> None:
-    """Three files, one after the other: each one's windows close by silence, without another run; between them some turns
-    go by with nothing. One epoch for all of it, and the results are those of a batch computation."""
+    """Three files, one after the other: each one's windows close by silence, without another run; between them some
+    turns go by with nothing.
+
+    One epoch for all of it, and the results are those of a batch computation."""
     idle: list[tuple[Any, Any]] = []
 
     def feed() -> None:
@@ -113,7 +116,8 @@ def test_what_comes_while_it_runs_is_taken_in_and_an_idle_run_writes_nothing(qui
 
 
 class Held:
-    """A fail-point of the driver at which the test holds a thread, the first time that a condition is true, until it lets go."""
+    """A fail-point of the driver at which the test holds a thread, the first time that a condition is true, until it
+    lets go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str, name: str, when: Callable[[], bool]) -> None:
         self.reached, self.let_go = threading.Event(), threading.Event()
@@ -159,8 +163,10 @@ def somebody_elses_commit(platform: Platform) -> None:
 def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has not
-    begun. Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
+    """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has
+    not begun.
+
+    Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
     looks = counted(monkeypatch, "onlyonce.run.continuous._vouched", continuous._vouched)
     held: list[tuple[int, list[int]]] = []
 
@@ -189,7 +195,9 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
 def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two files the first is in, and by the clock its source has fallen silent; the second is held in the middle of its batch.
+    """Of two files the first is in, and by the clock its source has fallen silent; the second is held in the middle of
+    its batch.
+
     Some looks go by without a close, and the one that comes then closes the windows of both."""
     looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
     closes: list[int] = []
@@ -215,7 +223,8 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
 def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three files, with looks between them: a source that is quicker than a batch makes larger batches and not a queue."""
+    """Three files, with looks between them: a source that is quicker than a batch makes larger batches and not a
+    queue."""
     looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
 
     def feed() -> None:
@@ -237,8 +246,8 @@ def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
 def test_a_stop_while_receive_and_an_output_are_at_work_tears_no_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are held in the middle of a batch, and the driver is told to stop: both batches are ended, nothing else has begun,
-    and the next run goes on from there to the same results."""
+    """Both are held in the middle of a batch, and the driver is told to stop: both batches are ended, nothing else has
+    begun, and the next run goes on from there to the same results."""
     output = Held(monkeypatch, "outputs.outputs", "output-after-begin", lambda: committed(quiet) == 1)
     receiving = Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: committed(quiet) == 1)
     left: list[Any] = []
@@ -267,8 +276,8 @@ def test_a_stop_while_receive_and_an_output_are_at_work_tears_no_batch(
 def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs_error(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output fails while receive is in the middle of a batch: that batch is ended, the run ends with the output's error,
-    and the next run goes on to the same results."""
+    """An output fails while receive is in the middle of a batch: that batch is ended, the run ends with the output's
+    error, and the next run goes on to the same results."""
     receiving = Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: committed(quiet) == 1)
 
     def broken(name: str) -> None:
@@ -294,8 +303,8 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
 def test_late_rows_are_folded_in_while_the_queries_stay_up(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """The windows of a file have closed; half of it comes later: they are recomputed beside the queries, which take in the next
-    file after that, under their first epochs."""
+    """The windows of a file have closed; half of it comes later: they are recomputed beside the queries, which take in
+    the next file after that, under their first epochs."""
     platform = quick(new_platform("tests/support/quiet_late.py"), monkeypatch)
     early, late = sales(0)[::2], sales(0)[1::2]
 
@@ -324,8 +333,8 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
 def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_them(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """At least once receive is held between its two commits until the output's query has met the first of them, for each file:
-    the output's batch then ends between the two, and its windows close with the next."""
+    """At least once receive is held between its two commits until the output's query has met the first of them, for
+    each file: the output's batch then ends between the two, and its windows close with the next."""
     platform = quick(new_platform("tests/support/quiet_loose.py"), monkeypatch)
     add_control, looks = (
         at_least_once._add_control,
@@ -350,7 +359,9 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     check(platform, 2)
 
 
-def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(quiet: Platform, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(
+    quiet: Platform, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
     """As by Ctrl-C twice in a notebook: the block ends at once, and each query before its next batch."""
 
     def look(_: object) -> bool:
@@ -369,8 +380,8 @@ def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(quiet: Platform
 
 @pytest.mark.whole
 def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three files that wait, each a batch, one is taken in: it is whole, the next has not begun, and the next run goes
-    on with it, to the same results."""
+    """Of three files that wait, each a batch, one is taken in: it is whole, the next has not begun, and the next run
+    goes on with it, to the same results."""
     for block in range(3):
         quiet.put("shop", f"sales-{block}.jsonl", sales(block))
     asked: list[str] = []

@@ -23,7 +23,8 @@ def shop(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch,
 
 
 def test_outputs_that_are_drained_side_by_side_give_the_batch_whatever_was_killed(shop: Platform) -> None:
-    """A driver is killed while two outputs write by MERGE; a run, and a bounded one where both have one session, end as if nothing had been."""
+    """A driver is killed while two outputs write by MERGE; a run, and a bounded one where both have one session, end as
+    if nothing had been."""
     files = shop_oracle.sales(210, 3)
     for number, records in enumerate(files):
         shop.put("shop", f"{number}.jsonl", records)

@@ -17,9 +17,16 @@ pytestmark = pytest.mark.spark
 
 
 def test_start_over_beside_old_tables_doubles_no_row_and_is_not_stuck(
-    new_platform: Callable[..., Platform], server: Server, mariadb: MariaDB, spark: object, monkeypatch: pytest.MonkeyPatch
+    new_platform: Callable[..., Platform],
+    server: Server,
+    mariadb: MariaDB,
+    spark: object,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each old table is refused by its name while it is in the way. Once it is renamed, the new one has each record once."""
+    """Each old table is refused by its name while it is in the way.
+
+    Once it is renamed, the new one has each record once.
+    """
     elsewhere, there = server.url("writer", server.new_database()), mariadb.new_database()
     monkeypatch.setenv("TEST_OTHER_DATABASE", elsewhere)
     monkeypatch.setenv("TEST_MYSQL", mariadb.url(there))
@@ -30,7 +37,8 @@ def test_start_over_beside_old_tables_doubles_no_row_and_is_not_stuck(
     old.run("shop")
     before = rows_of(old, elsewhere, mariadb, there)
     old.end_sessions()
-    # Steps 1 to 3: a new home and a new database. The result tables stay where they are, the journals of the team's databases go.
+    # Steps 1 to 3: a new home and a new database. The result tables stay where they are, the journals of the team's
+    # databases go.
     new = new_platform("tests/support/start_over_shop.py")
     (old.home / "tables").rename(new.home / "tables")
     old.sql("DROP SCHEMA onlyonce_private CASCADE", elsewhere)

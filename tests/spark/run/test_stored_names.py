@@ -15,11 +15,15 @@ from tests.support.renamed import classes
 
 pytestmark = pytest.mark.spark
 
-TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'onlyonce_private' AND table_type = 'BASE TABLE'"
+TABLES = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = 'onlyonce_private' AND table_type "
+    "= 'BASE TABLE'"
+)
 
 
 def test_nothing_stored_has_a_class_name_or_a_repr(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Each row of the log and each commit of the Delta tables, after a run with windows, two databases' sinks and a close."""
+    """Each row of the log and each commit of the Delta tables, after a run with windows, two databases' sinks and a
+    close."""
     platform = new_platform("tests/support/shop.py")
     start = datetime(2026, 1, 1, tzinfo=UTC)
     platform.put("shop", "a.jsonl", [

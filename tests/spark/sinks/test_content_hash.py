@@ -1,4 +1,5 @@
-"""The content of rows, as Spark counts it: what units of earlier versions have kept, and what a task counts of the same rows."""
+"""The content of rows, as Spark counts it: what units of earlier versions have kept, and what a task counts of the same
+rows."""
 
 from __future__ import annotations
 
@@ -60,8 +61,14 @@ def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
     for by in ([], [F.length("shop")], [F.length("shop"), F.col("id")]):
         groups = content_hash.tallied(frame.repartition(3), schema, by)
         counted = content_hash.total(schema, groups.values())
-        assert counted == tally.content() == Content(len(ROWS), f"{total & mask:016x}{xor & mask:016x}", {"weight": counted.floats["weight"]})
-        assert {key: one.content().rows for key, one in groups.items()} == Counter(tuple(row) for row in frame.select(*by).collect())
+        assert (
+            counted
+            == tally.content()
+            == Content(len(ROWS), f"{total & mask:016x}{xor & mask:016x}", {"weight": counted.floats["weight"]})
+        )
+        assert {key: one.content().rows for key, one in groups.items()} == Counter(
+            tuple(row) for row in frame.select(*by).collect()
+        )
     assert {value < 0 for value in hashed.column(HASH).to_pylist()} == {True, False}
 
 
@@ -70,7 +77,11 @@ NESTED = "points array<struct<x:double,name:string>>, by map<string,float>, inne
 
 def test_floats_inside_nested_columns_are_compared(spark: SparkSession) -> None:
     """And so is what is beside them in the column. Spark and a task count the same."""
-    right: list[Any] = [([(0.5, "a"), (float("nan"), "b"), None], {"u": 1.5, "v": None}, ((2.5,), 1)), (None, None, None), ([], {}, (None, 2))]
+    right: list[Any] = [
+        ([(0.5, "a"), (float("nan"), "b"), None], {"u": 1.5, "v": None}, ((2.5,), 1)),
+        (None, None, None),
+        ([], {}, (None, 2)),
+    ]
     wrong: list[Any] = [
         [([(0.6, "a"), (float("nan"), "b"), None], *right[0][1:]), *right[1:]],
         [([(0.5, "z"), (float("nan"), "b"), None], *right[0][1:]), *right[1:]],
@@ -82,7 +93,9 @@ def test_floats_inside_nested_columns_are_compared(spark: SparkSession) -> None:
 
     def content(rows: list[Any]) -> Content:
         frame = spark.createDataFrame(rows, NESTED).coalesce(1)
-        table = frame.select(content_hash.row_hash(frame.schema).alias(HASH), *content_hash.carried(frame.schema)).toArrow()
+        table = frame.select(
+            content_hash.row_hash(frame.schema).alias(HASH), *content_hash.carried(frame.schema)
+        ).toArrow()
         tally = Tally(HASH, content_hash.names_of(table.column_names))
         for batch in table.to_batches():
             tally.add(batch)
@@ -108,8 +121,15 @@ def test_no_rows_have_the_content_of_none(spark: SparkSession) -> None:
 
 def test_sums_of_floats_are_the_same_however_spark_cuts_the_rows(spark: SparkSession) -> None:
     """To the last digit, also if what is left of them is only rounding."""
-    ledger = spark.range(4000).select(F.expr("(CASE WHEN id % 2 = 0 THEN 1 ELSE -1 END) * (id DIV 2) / 7").alias("amount")).persist()
-    found = [content_hash.total(ledger.schema, content_hash.tallied(cut, ledger.schema).values()) for cut in (ledger.coalesce(1), ledger.repartition(5), ledger.orderBy("amount"))]
+    ledger = (
+        spark.range(4000)
+        .select(F.expr("(CASE WHEN id % 2 = 0 THEN 1 ELSE -1 END) * (id DIV 2) / 7").alias("amount"))
+        .persist()
+    )
+    found = [
+        content_hash.total(ledger.schema, content_hash.tallied(cut, ledger.schema).values())
+        for cut in (ledger.coalesce(1), ledger.repartition(5), ledger.orderBy("amount"))
+    ]
     ledger.unpersist()
 
     assert found[0] == found[1] == found[2]

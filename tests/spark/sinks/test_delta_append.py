@@ -19,8 +19,10 @@ from tests.support.platform import multiset
 pytestmark = pytest.mark.spark
 
 SCHEMA = (
-    "flag boolean, tiny tinyint, small smallint, n int, big bigint, ratio float, share double, price decimal(20,3), word string, "
-    "raw binary, day date, at timestamp, wall timestamp_ntz, list array<int>, inner struct<a:int,b:string>, `odd.é` string"
+    "flag boolean, tiny tinyint, small smallint, n int, big bigint, ratio float, share double, price "
+    "decimal(20,3), word string, "
+    "raw binary, day date, at timestamp, wall timestamp_ntz, list array<int>, inner struct<a:int,b:string>, "
+    "`odd.é` string"
 )
 VALUES = """
 (true, 1Y, 1S, 1, 1L, 1.5F, 2.5D, 1.125BD, 'a', X'00', DATE'1969-12-31', TIMESTAMP'1969-12-31 23:59:59.999999', TIMESTAMP_NTZ'2026-01-01 00:00:00.0005', array(1), named_struct('a', 1, 'b', 'x'), 'p'),
@@ -61,7 +63,8 @@ def _statistics(path: Path) -> list[dict[str, Any]]:
 def test_an_append_by_files_is_read_and_skipped_as_sparks_own(
     spark: SparkSession, rows: DataFrame, tmp_path: Path
 ) -> None:
-    """Of each type: the same rows by each filter, for Spark and for delta-rs; bounds that Spark's own bounds do not exceed."""
+    """Of each type: the same rows by each filter, for Spark and for delta-rs; bounds that Spark's own bounds do not
+    exceed."""
     ours = _made(spark, tmp_path / "ours", rows.schema, by=["day"], properties={})
     sparks = _made(spark, tmp_path / "sparks", rows.schema, by=["day"], properties={})
     assert delta_append.append(rows, ours, COMMIT) == 1
@@ -80,12 +83,14 @@ def test_an_append_by_files_is_read_and_skipped_as_sparks_own(
 
 
 def _by_word(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """By the words of a file, what both say of the columns whose bounds are exact: of times and long texts Delta has other ones."""
+    """By the words of a file, what both say of the columns whose bounds are exact: of times and long texts Delta has
+    other ones."""
     exact = ("tiny", "small", "n", "big", "ratio", "share", "price", "odd.é", "inner")
     kept = {}
     for file in found:
         bounds = {
-            part: {name: file[part].get(name) for name in exact if file[part].get(name) not in (None, {})} for part in ("minValues", "maxValues", "nullCount")
+            part: {name: file[part].get(name) for name in exact if file[part].get(name) not in (None, {})}
+            for part in ("minValues", "maxValues", "nullCount")
         }
         kept[str(file["minValues"].get("word"))] = {"rows": file["numRecords"], **bounds}
     return kept

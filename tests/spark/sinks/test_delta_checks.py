@@ -24,9 +24,13 @@ def commit(number: int) -> delta.Commit:
 
 
 def test_a_check_sees_rows_as_they_will_be_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    """A new row has nulls where the output gives nothing, and a row of an upsert keeps what it had; so has what is generated from these."""
+    """A new row has nulls where the output gives nothing, and a row of an upsert keeps what it had; so has what is
+    generated from these."""
     path = tmp_path / "table"
-    spark.sql(f"CREATE TABLE delta.`{path}` (id string, low int, high int, width int GENERATED ALWAYS AS (high - low)) USING delta")
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id string, low int, high int, width int GENERATED ALWAYS AS (high - low)) "
+        "USING delta"
+    )
     spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT ordered CHECK (high IS NULL OR low <= high)")
     first = spark.createDataFrame([("a", 1, 5), ("b", 1, 2)], "id string, low int, high int")
     delta_append.append(first, path, commit(0))

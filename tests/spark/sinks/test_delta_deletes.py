@@ -1,4 +1,5 @@
-"""Deletes of a Delta upsert: a row goes, and no older change brings it back, whatever comes first, again, or is cut off between the two commits."""
+"""Deletes of a Delta upsert: a row goes, and no older change brings it back, whatever comes first, again, or is cut off
+between the two commits."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ from tests.support import changes_of_a_table as source
 pytestmark = pytest.mark.spark
 
 NUMBERS = count()
-POINTS = {"delta-before-deletes": delta_deletes, "delta-after-deletes": delta_deletes, "delta-before-write": sink_delta, "delta-after-write": sink_delta}
+POINTS = {
+    "delta-before-deletes": delta_deletes,
+    "delta-after-deletes": delta_deletes,
+    "delta-before-write": sink_delta,
+    "delta-after-write": sink_delta,
+}
 
 
 class Killed(Exception):
@@ -32,7 +38,12 @@ class Killed(Exception):
 
 
 def opened(log: Log, spark: Any) -> Table:
-    return Table(log, spark, f"deletes_{next(NUMBERS)}", lambda _: Delta(write="upsert", keys="id", newest_by="position", deletes="gone"))
+    return Table(
+        log,
+        spark,
+        f"deletes_{next(NUMBERS)}",
+        lambda _: Delta(write="upsert", keys="id", newest_by="position", deletes="gone"),
+    )
 
 
 def remembered(table: Table) -> dict[str, str]:
@@ -84,7 +95,8 @@ def test_a_delete_is_remembered_before_its_row_goes(shared: Log, spark: Any) -> 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 def test_the_rows_are_those_that_the_source_has_whatever_is_killed(shared: Log, spark: Any, seed: int) -> None:  # noqa: F811
-    """Delivered again, out of order, cut in batches, each killed at one of the points around its two commits and replayed."""
+    """Delivered again, out of order, cut in batches, each killed at one of the points around its two commits and
+    replayed."""
     chance = random.Random(seed)
     table = opened(shared, spark)
     changes = source.delivered(chance, source.made(chance, keys=5, changes=24), again=0.0, apart=20)

@@ -1,4 +1,5 @@
-"""A history (SCD type 2) in Delta: each change is a version of its row, in its place, whatever comes first, comes again or is killed."""
+"""A history (SCD type 2) in Delta: each change is a version of its row, in its place, whatever comes first, comes again
+or is killed."""
 
 from __future__ import annotations
 
@@ -25,11 +26,22 @@ NUMBERS = count()
 
 
 def opened(log: Log, spark: Any, deletes: str | None = "gone") -> Table:
-    return Table(log, spark, f"history_{next(NUMBERS)}", lambda _: Delta(write="history", keys="id", newest_by="position", deletes=deletes))
+    return Table(
+        log,
+        spark,
+        f"history_{next(NUMBERS)}",
+        lambda _: Delta(write="history", keys="id", newest_by="position", deletes=deletes),
+    )
 
 
 def row(change: Change) -> tuple[Any, ...]:
-    return (change.key, f"{change.position:06}", change.value, change.deleted, START + timedelta(seconds=change.position))
+    return (
+        change.key,
+        f"{change.position:06}",
+        change.value,
+        change.deleted,
+        START + timedelta(seconds=change.position),
+    )
 
 
 def versions(table: Table) -> set[Any]:
@@ -37,14 +49,21 @@ def versions(table: Table) -> set[Any]:
     found = table.rows()
     assert len({(one["id"], one["position"]) for one in found}) == len(found)
     return {
-        (one["id"], int(one["position"]), one["value"], *(one[end] and int((one[end] - START).total_seconds()) for end in ("valid_from", "valid_to")), one["is_current"])
+        (
+            one["id"],
+            int(one["position"]),
+            one["value"],
+            *(one[end] and int((one[end] - START).total_seconds()) for end in ("valid_from", "valid_to")),
+            one["is_current"],
+        )
         for one in found
     }
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_each_version_holds_until_the_next_change_of_its_key(shared: Log, spark: Any, seed: int) -> None:  # noqa: F811
-    """Out of order, several changes of a key in one batch, each batch killed at one of the points around its two commits and replayed."""
+    """Out of order, several changes of a key in one batch, each batch killed at one of the points around its two
+    commits and replayed."""
     chance = random.Random(seed)
     table = opened(shared, spark)
     changes = source.delivered(chance, source.made(chance, keys=4, changes=24), again=0.0, apart=20)
@@ -60,12 +79,20 @@ def test_each_version_holds_until_the_next_change_of_its_key(shared: Log, spark:
 
 
 def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete(shared: Log, spark: Any) -> None:  # noqa: F811
-    """The one before it ends at the late one, and the current one stays current. One that comes again is written over itself."""
+    """The one before it ends at the late one, and the current one stays current.
+
+    One that comes again is written over itself.
+    """
     table = opened(shared, spark)
     table.write(SCHEMA, row(Change(1, "a", "c", 10)), row(Change(9, "a", "u", 30)), row(Change(2, "b", "c", 5)))
     table.write(SCHEMA, row(Change(4, "a", "u", 20)), row(Change(9, "a", "u", 30)))
     table.write(SCHEMA, row(Change(6, "a", "d", 20)))
-    assert versions(table) == {("a", 1, 10, 1, 4, False), ("a", 4, 20, 4, 6, False), ("a", 9, 30, 9, None, True), ("b", 2, 5, 2, None, True)}
+    assert versions(table) == {
+        ("a", 1, 10, 1, 4, False),
+        ("a", 4, 20, 4, 6, False),
+        ("a", 9, 30, 9, None, True),
+        ("b", 2, 5, 2, None, True),
+    }
 
 
 def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(shared: Log, spark: Any) -> None:  # noqa: F811

@@ -1,4 +1,5 @@
-"""What must not be null inside a column of a Delta table, as functions of Spark's make them: a list that is collected has no null, says its type."""
+"""What must not be null inside a column of a Delta table, as functions of Spark's make them: a list that is collected
+has no null, says its type."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ KINDS: dict[str, tuple[Any, Any, list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_null_where_the_table_has_none_is_refused_and_no_other(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_null_where_the_table_has_none_is_refused_and_no_other(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     strict, loose, right, wrong = KINDS[kind]
     there, given = StructType([StructField("v", strict)]), StructType([StructField("v", loose)])
     delta.make(tmp_path / "table", there, spark, [], {})
@@ -47,7 +50,11 @@ def test_a_null_where_the_table_has_none_is_refused_and_no_other(spark: SparkSes
 
 def test_a_table_of_collected_lists_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
     """As an output makes it, by the types of its function; no row has to be looked into."""
-    rows = spark.range(4).groupBy((F.col("id") % 2).alias("k")).agg(F.collect_list("id").alias("ids"), F.struct(F.lit(1).alias("one")).alias("s"))
+    rows = (
+        spark.range(4)
+        .groupBy((F.col("id") % 2).alias("k"))
+        .agg(F.collect_list("id").alias("ids"), F.struct(F.lit(1).alias("one")).alias("s"))
+    )
     delta.make(tmp_path / "table", rows.schema, spark, [], {})
     for number in range(2):
         table = opening.table(tmp_path / "table")

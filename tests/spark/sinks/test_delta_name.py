@@ -29,7 +29,9 @@ def schema(spark: SparkSession) -> Iterator[SparkSession]:
     spark.sql("DROP SCHEMA spark_catalog.sales CASCADE")
 
 
-def test_a_table_is_found_by_its_name_from_the_first_run_on(schema: SparkSession, new_platform: Callable[..., Platform]) -> None:
+def test_a_table_is_found_by_its_name_from_the_first_run_on(
+    schema: SparkSession, new_platform: Callable[..., Platform]
+) -> None:
     platform = new_platform("tests/support/named_shop.py")
     files = shop_oracle.sales(60, 2)
     for number, records in enumerate(files):
@@ -38,7 +40,9 @@ def test_a_table_is_found_by_its_name_from_the_first_run_on(schema: SparkSession
         seen = shop_oracle.distinct(files[: number + 1])
         assert multiset(schema.table(NAME).toPandas(), "id", "cents") == multiset(seen, "id", "cents")
     commits = opening.table(platform.home / "tables" / "shop" / "each").history()
-    assert [entry for entry in commits if not entry.get("userMetadata")] == commits[-1:]  # it was made; a name is no commit
+    assert [entry for entry in commits if not entry.get("userMetadata")] == commits[
+        -1:
+    ]  # it was made; a name is no commit
 
 
 def test_a_name_that_is_another_tables_or_in_no_schema_is_refused(schema: SparkSession, tmp_path: Path) -> None:

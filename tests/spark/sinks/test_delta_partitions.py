@@ -1,4 +1,5 @@
-"""Partition columns of a team's Delta table: each row is read back once with its value, by readers that share no code with ours."""
+"""Partition columns of a team's Delta table: each row is read back once with its value, by readers that share no code
+with ours."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def test_a_value_that_no_reader_gets_back_is_refused(spark: SparkSession, tmp_pa
 
 @pytest.mark.whole  # its values are among STRINGS
 def test_values_of_the_reported_case_are_read_back_once(spark: SparkSession, tmp_path: Path) -> None:
-    """`tests/cases/delta-partition-values`: each row with its value, once, also after an upsert; the empty string is refused."""
+    """`tests/cases/delta-partition-values`: each row with its value, once, also after an upsert; the empty string is
+    refused."""
     lines = (CASE / "input/r.jsonl").read_text().splitlines()
     given = [(record["id"], record["part"], record["n"]) for record in map(json.loads, lines)]
     rows = spark.createDataFrame(given, "id string, part string, n long")
@@ -129,7 +131,11 @@ def test_values_of_the_reported_case_are_read_back_once(spark: SparkSession, tmp
             delta_fit.check(output, path, rows, rows)
         for number, raised in enumerate((0, 100)):
             if number:
-                changing.change(path, commit(1), delta_upsert.Upsert(fits.withColumn("n", F.expr(f"n + {raised}")), path, ["id", "part"]))
+                changing.change(
+                    path,
+                    commit(1),
+                    delta_upsert.Upsert(fits.withColumn("n", F.expr(f"n + {raised}")), path, ["id", "part"]),
+                )
             else:
                 write(fits, path, commit(0))
             wanted = Counter((name, part, n + raised) for name, part, n in given if part != "")

@@ -1,4 +1,5 @@
-"""Rows of a Delta table are replaced as Spark's own MERGE and replaceWhere would do it, row by row; what a table asks more is refused by its name."""
+"""Rows of a Delta table are replaced as Spark's own MERGE and replaceWhere would do it, row by row; what a table asks
+more is refused by its name."""
 
 from __future__ import annotations
 
@@ -33,9 +34,15 @@ def commit() -> delta.Commit:
 
 def batch(chance: random.Random, *, gone: bool) -> list[tuple[Any, ...]]:
     """Rows with keys of their own: texts and doubles, with nulls among them."""
-    keys = {(chance.choice([None, *"abcdefgh"]), chance.choice([0.0, 1.5, float("nan"), None])) for _ in range(chance.randrange(1, 12))}
+    keys = {
+        (chance.choice([None, *"abcdefgh"]), chance.choice([0.0, 1.5, float("nan"), None]))
+        for _ in range(chance.randrange(1, 12))
+    }
     keys = {(key, "nan" if share != share else share): (key, share) for key, share in keys}.values()  # type: ignore[assignment] # a NaN is no other NaN
-    rows = [(*key, chance.choice("xy%"), chance.choice([None, *range(9)]), f"v{next(NUMBERS)}", chance.choice([None, (1,)])) for key in keys]
+    rows = [
+        (*key, chance.choice("xy%"), chance.choice([None, *range(9)]), f"v{next(NUMBERS)}", chance.choice([None, (1,)]))
+        for key in keys
+    ]
     return [(*row, chance.random() < 0.4) for row in rows] if gone else rows
 
 
@@ -46,10 +53,17 @@ def rows_of(spark: SparkSession, path: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("kind", "by"),
-    [("deletes", ["part"]), *(pytest.param(kind, by, marks=pytest.mark.whole) for kind, by in (("plain", []), ("newest", ["part"]), ("deletes", [])))],
+    [
+        ("deletes", ["part"]),
+        *(
+            pytest.param(kind, by, marks=pytest.mark.whole)
+            for kind, by in (("plain", []), ("newest", ["part"]), ("deletes", []))
+        ),
+    ],
 )
 def test_an_upsert_is_that_of_a_merge(spark: SparkSession, tmp_path: Path, kind: str, by: list[str]) -> None:
-    """Batch after batch: keys that are null, NaN or spelled with a dot, columns that a batch does not have, rows that move from one part to another."""
+    """Batch after batch: keys that are null, NaN or spelled with a dot, columns that a batch does not have, rows that
+    move from one part to another."""
     chance = random.Random(f"{kind}{by}")
     ours, sparks = tmp_path / "ours [1]", tmp_path / "sparks"
     for path in (ours, sparks):
@@ -74,10 +88,14 @@ def test_only_files_with_a_key_of_the_batch_are_written_again(spark: SparkSessio
     for keys in ([1, 5], [2, 6], [10, 20]):
         delta_append.append(spark.createDataFrame([(k, 0) for k in keys], "k int, v int").coalesce(1), path, commit())
     before = {*DeltaTable(str(path)).file_uris()}
-    changing.change(path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 1), (7, 1)], "k int, v int"), path, ["k"]))
+    changing.change(
+        path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 1), (7, 1)], "k int, v int"), path, ["k"])
+    )
     assert len(before - {*DeltaTable(str(path)).file_uris()}) == 1
     changing.change(path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 2)], "k int, v int"), path, ["k"]))
-    assert rows_of(spark, path) == Counter(f"Row(k={k}, v={v})" for k, v in ((1, 0), (5, 2), (7, 1), (2, 0), (6, 0), (10, 0), (20, 0)))
+    assert rows_of(spark, path) == Counter(
+        f"Row(k={k}, v={v})" for k, v in ((1, 0), (5, 2), (7, 1), (2, 0), (6, 0), (10, 0), (20, 0))
+    )
 
 
 WINDOWED = "window_start timestamp, window_date date, n int"
@@ -85,10 +103,18 @@ WINDOWED = "window_start timestamp, window_date date, n int"
 
 @pytest.mark.parametrize(
     ("hours", "by"),
-    [((6, 30), ["window_date"]), *(pytest.param(hours, by, marks=pytest.mark.whole) for hours, by in (((0, 48), ["window_date"]), ((6, 30), []), ((30, 31), [])))],
+    [
+        ((6, 30), ["window_date"]),
+        *(
+            pytest.param(hours, by, marks=pytest.mark.whole)
+            for hours, by in (((0, 48), ["window_date"]), ((6, 30), []), ((30, 31), []))
+        ),
+    ],
     ids=str,
 )
-def test_a_span_is_replaced_as_by_replace_where(spark: SparkSession, tmp_path: Path, by: list[str], hours: tuple[int, int]) -> None:
+def test_a_span_is_replaced_as_by_replace_where(
+    spark: SparkSession, tmp_path: Path, by: list[str], hours: tuple[int, int]
+) -> None:
     """Whole days, and parts of them; rows without a window stay."""
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     ours, sparks = tmp_path / "ours", tmp_path / "sparks"
@@ -105,7 +131,9 @@ def test_a_span_is_replaced_as_by_replace_where(spark: SparkSession, tmp_path: P
     first, last = (begin + timedelta(hours=hour) for hour in hours)
     new = frame(list(range(*hours, 2)), 1)
     changing.change(ours, commit(), delta_replace.Replace(new, ours, Span.of(first, last), "window_date"))
-    sparks_writer.replace(new, sparks, f"window_start >= TIMESTAMP'{first.isoformat()}' AND window_start < TIMESTAMP'{last.isoformat()}'")
+    sparks_writer.replace(
+        new, sparks, f"window_start >= TIMESTAMP'{first.isoformat()}' AND window_start < TIMESTAMP'{last.isoformat()}'"
+    )
     assert rows_of(spark, ours) == rows_of(spark, sparks)
 
 
@@ -113,9 +141,19 @@ ASKS: dict[str, tuple[str, dict[str, str], str | None, str | None]] = {
     "generated": ("n int, big bigint GENERATED ALWAYS AS (CAST(n AS BIGINT))", {}, None, None),
     "mapped": ("n int, big bigint", {"delta.columnMapping.mode": "name"}, "column mapping", "column mapping"),
     "tracked": ("n int, big bigint", {"delta.enableRowTracking": "true"}, "row tracking", "row tracking"),
-    "timed": ("n int, big bigint", {"delta.enableInCommitTimestamps": "true"}, "in-commit timestamps", "in-commit timestamps"),
+    "timed": (
+        "n int, big bigint",
+        {"delta.enableInCommitTimestamps": "true"},
+        "in-commit timestamps",
+        "in-commit timestamps",
+    ),
     "identity": ("n int, big bigint GENERATED BY DEFAULT AS IDENTITY", {}, "identity", "identity"),
-    "default": ("n int, big bigint DEFAULT 3", {"delta.feature.allowColumnDefaults": "supported"}, "default values", "default values"),
+    "default": (
+        "n int, big bigint DEFAULT 3",
+        {"delta.feature.allowColumnDefaults": "supported"},
+        "default values",
+        "default values",
+    ),
     "vectors": ("n int, big bigint", {"delta.enableDeletionVectors": "true"}, None, "deletion vectors"),
     "feed": ("n int, big bigint", {"delta.enableChangeDataFeed": "true"}, None, "a change data feed"),
     "appends": ("n int, big bigint", {"delta.appendOnly": "true"}, None, "delta.appendOnly"),
@@ -123,14 +161,26 @@ ASKS: dict[str, tuple[str, dict[str, str], str | None, str | None]] = {
     "compacted": ("n int, big bigint", {"delta.autoOptimize.autoCompact": "true"}, None, None),
     "bounded text": ("n int, big bigint, word varchar(9)", {}, None, None),
     "padded text": ("n int, big bigint, word char(9)", {}, "char(9)", "char(9)"),
-    "manifest": ("n int, big bigint", {"delta.compatibility.symlinkFormatManifest.enabled": "true"}, "a symlink manifest", "a symlink manifest"),
+    "manifest": (
+        "n int, big bigint",
+        {"delta.compatibility.symlinkFormatManifest.enabled": "true"},
+        "a symlink manifest",
+        "a symlink manifest",
+    ),
     "widened": ("n int, big bigint", {"delta.enableTypeWidening": "true"}, "type widening", "type widening"),
-    "unknown": ("n int, big bigint", {"delta.universalFormat.enabledFormats": ""}, "universalFormat", "universalFormat"),
+    "unknown": (
+        "n int, big bigint",
+        {"delta.universalFormat.enabledFormats": ""},
+        "universalFormat",
+        "universalFormat",
+    ),
 }
 
 
 @pytest.mark.parametrize("asks", ASKS)
-def test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name(spark: SparkSession, tmp_path: Path, asks: str) -> None:
+def test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name(
+    spark: SparkSession, tmp_path: Path, asks: str
+) -> None:
     """For appends and for changes; and delta-rs takes each commit that is not refused."""
     columns, properties, *refused = ASKS[asks]
     path = tmp_path / "table"

@@ -1,4 +1,7 @@
-"""The strings that sinks store values as: JSON, CSV, COPY and MySQL, for each type with its extremes. No value may be changed or merged with another."""
+"""The strings that sinks store values as: JSON, CSV, COPY and MySQL, for each type with its extremes.
+
+No value may be changed or merged with another.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +55,17 @@ CASES: dict[str, tuple[str, str, tuple[str, str | None, str | None, str | None]]
 
 
 def test_every_type_is_encoded_exactly(spark: SparkSession) -> None:
-    """Spark alone cuts times to milliseconds, drops null fields, and writes the bytes of a key as an address in memory."""
+    """Spark alone cuts times to milliseconds, drops null fields, and writes the bytes of a key as an address in
+    memory."""
     columns = [f"cast({literal} AS {kind}) AS `{name}`" for name, (kind, literal, _) in CASES.items()]
     rows = spark.sql(f"SELECT {', '.join(columns)}")
     schema = rows.schema
     ways = [
         [encoding.json_object(StructType([field])).alias(field.name) for field in schema],
-        *[[way(field).cast("string").alias(field.name) for field in schema] for way in (encoding.in_csv, encoding.in_copy, encoding.in_mysql)],
+        *[
+            [way(field).cast("string").alias(field.name) for field in schema]
+            for way in (encoding.in_csv, encoding.in_copy, encoding.in_mysql)
+        ],
     ]
 
     found: list[Any] = [rows.select(*way).collect()[0] for way in ways]

@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_sparks_own_sink_writes_again_what_a_killed_run_has_written(
     spark: Any, broker: Broker, shared: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
-    """A run that dies before `commits/0` is there leaves its messages; the restart sends them again. Ours are there once."""
+    """A run that dies before `commits/0` is there leaves its messages; the restart sends them again.
+
+    Ours are there once.
+    """
     rows, topic = make_rows(0), broker.topic("spark")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.json").write_text("\n".join(json.dumps(row) for row in rows))

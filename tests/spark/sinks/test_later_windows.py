@@ -1,4 +1,5 @@
-"""An upsert whose keys don't say the window, and rows that a table does not take: decided before a unit says that they are there."""
+"""An upsert whose keys don't say the window, and rows that a table does not take: decided before a unit says that they
+are there."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_the_row_of_the_later_window_stays(shared: Log, spark: Any, sink: str) -
 
 
 def test_rows_that_delta_refuses_leave_no_unit(shared: Log, spark: Any) -> None:  # noqa: F811
-    """Two of one window and the same keys, a constraint of the table's owner, null among them: as often as it is tried."""
+    """Two of one window and the same keys, a constraint of the table's owner, null among them: as often as it is
+    tried."""
     table = opened(shared, spark, "delta upsert")
     table.write(SCHEMA, row(1, "a", 1))
     spark.sql(f"ALTER TABLE delta.`{table.path()}` ADD CONSTRAINT positive CHECK (cents > 0)")

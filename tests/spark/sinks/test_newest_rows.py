@@ -1,4 +1,5 @@
-"""An upsert that keeps the newest row of each key, by Spark: several changes of a key in one batch, out of order, in Delta, PostgreSQL and MySQL."""
+"""An upsert that keeps the newest row of each key, by Spark: several changes of a key in one batch, out of order, in
+Delta, PostgreSQL and MySQL."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ SINKS: dict[str, Callable[[str], Sink]] = {
     "delta": lambda table: Delta(write="upsert", keys="id", newest_by="position"),
     "postgres": lambda table: Postgres(table=table, write="upsert", keys="id", newest_by="position", deletes="gone"),
     "mysql": lambda table: MySQL(
-        table=table.replace(".", "_"), connection=VARIABLE, write="upsert", keys="id", newest_by="position", deletes="gone"
+        table=table.replace(".", "_"),
+        connection=VARIABLE,
+        write="upsert",
+        keys="id",
+        newest_by="position",
+        deletes="gone",
     ),
 }
 NUMBERS = count()
@@ -41,9 +47,14 @@ def row(change: Change) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("sink", SINKS)
 def test_the_rows_are_those_that_the_source_has(
-    shared: Log, spark: Any, sink: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    shared: Log,
+    spark: Any,
+    sink: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:
-    """Without `deletes` a deleted row stays, with the mark that the function gave it; else it goes (of Delta: test_delta_deletes)."""
+    """Without `deletes` a deleted row stays, with the mark that the function gave it; else it goes (of Delta:
+    test_delta_deletes)."""
     chance = random.Random(1)  # in two of three batches the newest is not what comes last
     if sink == "mysql":
         server: MariaDB = request.getfixturevalue("mariadb")
@@ -59,7 +70,8 @@ def test_the_rows_are_those_that_the_source_has(
 
 
 def test_rows_of_which_none_is_the_newest_are_refused_by_delta(shared: Log, spark: Any) -> None:  # noqa: F811
-    """Before a unit says that they are there: two of a key at one place, and one without a place, beside another too."""
+    """Before a unit says that they are there: two of a key at one place, and one without a place, beside another
+    too."""
     table = opened(shared, spark, "delta")
     table.write(SCHEMA, ("a", "1", 1, False))
     with pytest.raises(InvariantBroken, match="two rows of one batch have the keys"):

@@ -34,7 +34,8 @@ def commit() -> delta.Commit:
 
 
 def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """As the plain list has them: after appends, an upsert with deletes, a replaced span, files that are put together in both ways, checkpoints, a vacuum."""
+    """As the plain list has them: after appends, an upsert with deletes, a replaced span, files that are put together
+    in both ways, checkpoints, a vacuum."""
     path = tmp_path / "a table [1]"
     delta.make(path, frame(spark, []).schema, spark, ["window_date"], {})
     there: dict[int, Row] = {}
@@ -60,7 +61,11 @@ def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkS
 
     def rewrite() -> None:
         day = {"window_date": "2026-01-02"}  # the platform's own tables, which are rewritten so, have texts there
-        files = [replaced(file, partition=day) for file in rewriting.files(DeltaTable(str(path)), ["k"]) if str(file.partition["window_date"]) == day["window_date"]]
+        files = [
+            replaced(file, partition=day)
+            for file in rewriting.files(DeltaTable(str(path)), ["k"])
+            if str(file.partition["window_date"]) == day["window_date"]
+        ]
         assert len(files) > 1
         assert rewriting.rewrite(path, files, "rewritten", 1, lambda rows: rows.sort_by("k"))
 
@@ -94,12 +99,18 @@ def checkpoint(path: Path) -> Any:
 def plain(there: dict[int, Row]) -> Counter[tuple[Any, ...]]:
     """The rows as readers give them."""
     starts = {key: BEGIN + timedelta(hours=row[1]) for key, row in there.items()}
-    return Counter((*row, int(starts[key].timestamp()) * 1_000_000, str(starts[key].date())) for key, row in there.items())
+    return Counter(
+        (*row, int(starts[key].timestamp()) * 1_000_000, str(starts[key].date())) for key, row in there.items()
+    )
 
 
 def read_by_all(spark: SparkSession, path: Path) -> dict[str, Counter[tuple[Any, ...]]]:
     """What each reader sees."""
-    of_spark = spark.read.format("delta").load(str(path)).selectExpr("k", "hour", "v", "unix_micros(window_start)", "cast(window_date AS string)")
+    of_spark = (
+        spark.read.format("delta")
+        .load(str(path))
+        .selectExpr("k", "hour", "v", "unix_micros(window_start)", "cast(window_date AS string)")
+    )
     table: pa.Table = DeltaTable(str(path)).to_pyarrow_table()
     micros = table["window_start"].cast(pa.int64()).to_pylist()
     columns = [table[name].to_pylist() for name in ("k", "hour", "v")]

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.spark
 def test_what_a_stream_commits_is_sent_once_in_order_and_as_it_was(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over two batches and a replay: each record once, each shop's in order, values to the last digit; rows that the table
-    rejects are invalid; each row is in the unit that the commit log names."""
+    """Over two batches and a replay: each record once, each shop's in order, values to the last digit; rows that the
+    table rejects are invalid; each row is in the unit that the commit log names."""
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/sending.py")
     files = shop_oracle.sales(80, 2)
     for number, rows in enumerate(files):
@@ -53,7 +53,8 @@ def test_what_a_stream_commits_is_sent_once_in_order_and_as_it_was(
     assert server.ids() == Counter(good)
     assert report.facts == {"waiting": 0, "dead": 0, "invalid": len(records) - len(good)}
     counts = platform.sql(
-        "SELECT c.rows AS told, count(o.seq) AS there FROM onlyonce.commits c LEFT JOIN onlyonce.outbox o ON o.unit = c.unique_id "
+        "SELECT c.rows AS told, count(o.seq) AS there FROM onlyonce.commits c LEFT JOIN onlyonce.outbox o ON "
+        "o.unit = c.unique_id "
         "WHERE c.sink IN ('notify', 'rows') GROUP BY c.unique_id, c.rows"
     )
     assert list(counts["told"]) == list(counts["there"])

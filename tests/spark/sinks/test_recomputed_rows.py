@@ -1,4 +1,5 @@
-"""Rows that Spark computes a second time, because the executor that held them was lost, are compared with their unit before they are committed."""
+"""Rows that Spark computes a second time, because the executor that held them was lost, are compared with their unit
+before they are committed."""
 
 from __future__ import annotations
 
@@ -49,8 +50,14 @@ def test_no_sink_commits_rows_that_differ_from_their_unit(
     with pytest.raises(InvariantBroken) as stopped:
         platform.run("shop")
 
-    reasons = [one for one in (stopped.value.what, *stopped.value.data.split("; so does ")) if "computed a second time" in one]
-    assert {name for name in ("added", "replaced", "iced") for one in reasons if f"/{name}/0 has 40 rows" in one} == {"added", "replaced", "iced"}
+    reasons = [
+        one for one in (stopped.value.what, *stopped.value.data.split("; so does ")) if "computed a second time" in one
+    ]
+    assert {name for name in ("added", "replaced", "iced") for one in reasons if f"/{name}/0 has 40 rows" in one} == {
+        "added",
+        "replaced",
+        "iced",
+    }
     assert platform.table("shop/added").empty
     assert platform.table("shop/replaced").empty
     units = platform.sql("SELECT sink, rows FROM onlyonce.commits WHERE sink <> 'events'").set_index("sink")["rows"]

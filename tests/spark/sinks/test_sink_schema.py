@@ -68,7 +68,9 @@ class Table:
             found = [row for (row,) in self._log.rows(f"SELECT to_jsonb(t) FROM {self._output.sink.table} t")]
         elif isinstance(self._output.sink, MySQL):
             table = self._output.sink.table
-            there = run(database_of(self._output.sink), lambda conn: list(conn.exec_driver_sql(f"SELECT * FROM {table}")))
+            there = run(
+                database_of(self._output.sink), lambda conn: list(conn.exec_driver_sql(f"SELECT * FROM {table}"))
+            )
             found = [dict(row._mapping) for row in there]
         else:
             found = DeltaTable(str(self.path())).to_pyarrow_table().to_pylist()
@@ -113,7 +115,8 @@ def test_a_column_that_is_not_given_any_more_stays_and_is_null(table: Table) -> 
 
 
 def test_a_changed_type_is_refused_by_the_columns_name_and_changes_nothing(table: Table) -> None:
-    """Also a narrower type, and where another column is new: rows and columns are as they were, and the old schema goes on."""
+    """Also a narrower type, and where another column is new: rows and columns are as they were, and the old schema goes
+    on."""
     for schema in ("id string, cents int", "id string, cents double", "id string, weight double, cents int"):
         with pytest.raises(Refused, match="column cents is") as refused:
             table.write(schema)
@@ -130,8 +133,9 @@ def test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_
     shared: Log,  # noqa: F811
     spark: Any,
 ) -> None:
-    """As in PostgreSQL: a row of a later date replaces the one of before. So it is in a table by dates, as they were made once,
-    but one that has a key twice is refused, with the way out."""
+    """As in PostgreSQL: a row of a later date replaces the one of before.
+
+    So it is in a table by dates, as they were made once, but one that has a key twice is refused, with the way out."""
     days = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
     made = {}
     for name in ("delta upsert", "postgres upsert"):

@@ -1,4 +1,5 @@
-"""Every kind of bad file: it becomes one invalid record or is left alone; the files beside it are read, nothing loops."""
+"""Every kind of bad file: it becomes one invalid record or is left alone; the files beside it are read, nothing
+loops."""
 
 from __future__ import annotations
 
@@ -162,7 +163,8 @@ def test_each_file_has_the_outcome_that_is_stated(
 
 @pytest.mark.slow
 def test_a_line_of_100_mb_is_invalid_and_its_neighbours_are_kept(plain: Platform, spark: object) -> None:
-    """One line, of 100 MB, in a driver of 2 GB: invalid, with its place, its size and how it begins; the lines around it are kept."""
+    """One line, of 100 MB, in a driver of 2 GB: invalid, with its place, its size and how it begins; the lines around
+    it are kept."""
     long = b'{"id":"long","shop":"' + b"x" * 100_000_000 + b'"}'
     (plain.home / "inbox" / "plain" / "a.jsonl").write_bytes(b"\n".join([record("before"), long, record("after"), b""]))
 

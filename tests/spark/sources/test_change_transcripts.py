@@ -1,4 +1,5 @@
-"""The transcripts of changes through the product: Debezium's messages from a real broker, or the feed of a Delta table, into PostgreSQL and Delta, and a history.
+"""The transcripts of changes through the product: Debezium's messages from a real broker, or the feed of a Delta table,
+into PostgreSQL and Delta, and a history.
 
 Each step is a run. `make check` plays the same transcripts without Spark.
 """
@@ -32,7 +33,12 @@ Deliver = Callable[[tuple[Change, ...]], None]
 
 
 @pytest.fixture
-def feeds(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[str], tuple[Platform, Deliver]]:
+def feeds(
+    new_platform: Callable[..., Platform],
+    spark: object,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Callable[[str], tuple[Platform, Deliver]]:
     """By the name of a feed: a platform that reads it, and what puts changes into it."""
 
     def connector() -> tuple[Platform, Deliver]:
@@ -75,10 +81,19 @@ def played(told: Story, platform: Platform, deliver: Deliver) -> list[str]:
     for number, (changes, expected) in enumerate(told.steps, 1):
         deliver(changes)
         platform.run("customers")
-        again = int(platform.sql("SELECT coalesce(sum(duplicate), 0)::int AS n FROM onlyonce.totals WHERE query = 'receive'")["n"][0]) - known
+        again = (
+            int(
+                platform.sql(
+                    "SELECT coalesce(sum(duplicate), 0)::int AS n FROM onlyonce.totals WHERE query = 'receive'"
+                )["n"][0]
+            )
+            - known
+        )
         known += again
         said = change_story.differences(f"step {number}", expected, replace(in_postgres(platform), again=again))
-        said += change_story.differences(f"step {number}, Delta", replace(expected, history=None), replace(in_delta(), again=again))
+        said += change_story.differences(
+            f"step {number}, Delta", replace(expected, history=None), replace(in_delta(), again=again)
+        )
         if said:
             return said
     return []
@@ -89,21 +104,33 @@ def in_postgres(platform: Platform) -> Had:
     rows = platform.sql("SELECT key, value FROM results.customers")
     deleted = platform.sql("SELECT key, position FROM results.customers_deleted")
     has = platform.sql("SELECT to_regclass('results.customers_history') IS NOT NULL AS has")["has"][0]
-    return Had(frozenset(plain(rows)), frozenset((key, place(position)) for key, position in plain(deleted)), versions(platform) if has else None, 0)
+    return Had(
+        frozenset(plain(rows)),
+        frozenset((key, place(position)) for key, position in plain(deleted)),
+        versions(platform) if has else None,
+        0,
+    )
 
 
 def versions(platform: Platform) -> frozenset[tuple[Any, ...]]:
     """The history, times as positions: a change is as many milliseconds behind noon."""
-    times = ", ".join(f"(extract(epoch FROM {name}) * 1000)::bigint - {messages.NOON}" for name in ("valid_from", "valid_to"))
+    times = ", ".join(
+        f"(extract(epoch FROM {name}) * 1000)::bigint - {messages.NOON}" for name in ("valid_from", "valid_to")
+    )
     return frozenset(plain(platform.sql(f"SELECT key, value, {times} FROM results.customers_history")))
 
 
 def in_delta() -> Had:
     """The same of the Delta table, and the one beside it."""
-    rows, deleted = (DeltaTable(str(settings.tables_dir() / name)).to_pyarrow_table().to_pylist() for name in ("customers", "customers_deleted"))
+    rows, deleted = (
+        DeltaTable(str(settings.tables_dir() / name)).to_pyarrow_table().to_pylist()
+        for name in ("customers", "customers_deleted")
+    )
     there = frozenset((one["key"], one["value"]) for one in rows)
     # An entry stays when its key is created again: positions are compared.
-    gone = frozenset((one["key"], place(one["position"])) for one in deleted if one["key"] not in {key for key, _ in there})
+    gone = frozenset(
+        (one["key"], place(one["position"])) for one in deleted if one["key"] not in {key for key, _ in there}
+    )
     return Had(there, gone, None, 0)
 
 
@@ -114,13 +141,20 @@ def place(position: Any) -> int:
 
 def plain(rows: Any) -> list[tuple[Any, ...]]:
     """Rows with None for what is missing."""
-    return [tuple(None if value is None or value != value else int(value) if isinstance(value, float) else value for value in row) for row in rows.itertuples(index=False)]
+    return [
+        tuple(
+            None if value is None or value != value else int(value) if isinstance(value, float) else value
+            for value in row
+        )
+        for row in rows.itertuples(index=False)
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
 def test_spark_tells_the_same_story(told: Story, feeds: Callable[[str], tuple[Platform, Deliver]]) -> None:
-    """After each step both tables, what they remember as deleted, the history and the duplicates are those of the transcript."""
+    """After each step both tables, what they remember as deleted, the history and the duplicates are those of the
+    transcript."""
     platform, deliver = feeds(told.feed)
 
     assert played(told, platform, deliver) == []

@@ -1,4 +1,5 @@
-"""Arrivals that a driver with a wrong clock has dated are corrected, whatever the source: what comes next arrives now, and no id is forgotten."""
+"""Arrivals that a driver with a wrong clock has dated are corrected, whatever the source: what comes next arrives now,
+and no id is forgotten."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ SOURCES = {"topic": (test_kafka.SHOP, of_topic, True), "table": (test_delta_sour
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_arrival_that_was_ahead_is_corrected(
-    kind: str, new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    kind: str,
+    new_platform: Callable[..., Platform],
+    spark: object,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """In a topic, and in a Delta table."""
     declared, of, by_id = SOURCES[kind]
@@ -52,7 +57,10 @@ def test_arrival_that_was_ahead_is_corrected(
 
 
 def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPatch, *, by_id: bool) -> None:
-    """The registry keeps the wrong time. After the repair a batch arrives now, and one that was registered before it, too."""
+    """The registry keeps the wrong time.
+
+    After the repair a batch arrives now, and one that was registered before it, too.
+    """
     from onlyonce.receive import receive
 
     monkeypatch.setattr(receive, "datetime", Clock)
@@ -72,9 +80,14 @@ def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPat
     put([test_kafka.sale(1), test_kafka.sale(3)])
     platform.run("shop")
 
-    times = platform.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")["system_time"]
+    times = platform.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")[
+        "system_time"
+    ]
     assert [time > real + YEAR / 2 for time in times] == [True, True, False]
     assert abs(times.iloc[-1] - real) < timedelta(hours=1)
-    fates = platform.sql("SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM onlyonce.batches WHERE query = 'receive'")
+    fates = platform.sql(
+        "SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM "
+        "onlyonce.batches WHERE query = 'receive'"
+    )
     assert fates.iloc[0].to_dict() == {"duplicate": int(by_id), "remnant": 0, "kept": 4 - int(by_id)}
     assert doctor.main(["--grace=0"]).tables["findings"] == []

@@ -19,7 +19,7 @@ from tests.support.platform import Platform
 pytestmark = pytest.mark.spark
 
 HEADER = 'id,shop,at,"cents",weight\r\n'
-NOTE = "a\nghost,b,2026-01-01T00:00:00Z,99,1\r\nlast \"line\""
+NOTE = 'a\nghost,b,2026-01-01T00:00:00Z,99,1\r\nlast "line"'
 GOOD = [("one", NOTE), ("two", "plain"), ("three", "secret\nvalue"), ("four", "x\n\ny"), ("five", "")]
 STRAY = 'six,"stray,2026-01-01T00:00:00Z,1,1\n'
 BROKEN = 'seven,"c\nd",2026-01-01T00:00:00Z,many,1'
@@ -43,8 +43,11 @@ def invalid(platform: Platform, suffix: str = "") -> list[str]:
     return sorted(platform.events("shop" + suffix)["oo_raw"].dropna())
 
 
-def test_records_over_several_lines(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """Read in parts, a record is one, at its first byte; a stray quote swallows nothing; an erasure takes the whole of it, and no other."""
+def test_records_over_several_lines(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Read in parts, a record is one, at its first byte; a stray quote swallows nothing; an erasure takes the whole of
+    it, and no other."""
     for module in (listing, line_reader):
         monkeypatch.setattr(module, "RANGE", 50)
     platform = new_platform("tests/support/csv_shop.py")

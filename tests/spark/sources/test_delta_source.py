@@ -1,4 +1,5 @@
-"""A pipeline over a Delta table, on Spark: appended to, compacted and killed, each row is one record; and a pipeline over another one's output."""
+"""A pipeline over a Delta table, on Spark: appended to, compacted and killed, each row is one record; and a pipeline
+over another one's output."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 PIPELINES = "tests/support/table_shop.py"
-POINTS = ["receive-registered", "receive-after-begin", "receive-after-delta", "receive-after-control", "receive-before-end", "receive-after-end"]
+POINTS = [
+    "receive-registered",
+    "receive-after-begin",
+    "receive-after-delta",
+    "receive-after-control",
+    "receive-before-end",
+    "receive-after-end",
+]
 
 
 def append(records: list[dict[str, Any]], chance: random.Random) -> Path:
@@ -86,15 +94,25 @@ def test_a_pipeline_reads_the_output_of_another(new_platform: Callable[..., Plat
     kept = events[events["oo_kind"] == "kept"]
     columns = ["window_start", "window_end", "shop", "sales", "cents", "window_date"]
     assert multiset(kept, *columns) == multiset(rows, *columns)
-    hours = rows.assign(window_start=rows["window_start"].dt.floor("h")).groupby(["window_start", "shop"])[["sales", "cents"]].sum().reset_index()
+    hours = (
+        rows.assign(window_start=rows["window_start"].dt.floor("h"))
+        .groupby(["window_start", "shop"])[["sales", "cents"]]
+        .sum()
+        .reset_index()
+    )
     found = platform.table("hourly/sums")
-    assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(hours, "window_start", "shop", "sales", "cents")
+    assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(
+        hours, "window_start", "shop", "sales", "cents"
+    )
 
 
 def test_a_table_is_one_of_several_sources(new_platform: Callable[..., Platform], spark: object) -> None:
     """Each row once, in the pipeline's columns, beside the records of files."""
     platform, chance = new_platform(PIPELINES), random.Random(6)
-    of_table, of_files = shop_oracle.sales(40, 2, duplicates=0), shop_oracle.sales(30, 2, duplicates=0, seed=2, first=100)
+    of_table, of_files = (
+        shop_oracle.sales(40, 2, duplicates=0),
+        shop_oracle.sales(30, 2, duplicates=0, seed=2, first=100),
+    )
     for number in range(2):
         append(of_table[number], chance)
         platform.put("both/till", f"{number}.jsonl", of_files[number])

@@ -50,7 +50,8 @@ def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any
 
 
 def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tmp_path: Path) -> None:
-    """Each kind of line, plain and packed, with a header and without; its id is its place, its raw content as it came."""
+    """Each kind of line, plain and packed, with a header and without; its id is its place, its raw content as it
+    came."""
     content = "\n".join(CSV).encode()
     top = f"{HEADER}\n".encode()
     for header in (False, True):

@@ -53,7 +53,8 @@ def check(platform: Platform, batches: list[list[dict[str, Any]]], *, invalid: i
 
 
 def test_a_log_that_grows_is_rotated_and_is_cut(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Half lines wait; a rotation between two runs loses nothing; a file cut in place is invalid once; a bounded run agrees."""
+    """Half lines wait; a rotation between two runs loses nothing; a file cut in place is invalid once; a bounded run
+    agrees."""
     platform = new_platform(GROWN)
     log = settings.inbox("shop") / "app.log"
     first, second, third = shop_oracle.sales(180, 3, duplicates=0.2)
@@ -96,7 +97,8 @@ CHAIN = [
 @pytest.mark.slow
 @pytest.mark.fault
 def test_kills_do_not_show(new_platform: Callable[..., Platform], spark: object) -> None:
-    """SIGKILL at each step of receive, the log appended to and rotated between them; then the same command: each line once."""
+    """SIGKILL at each step of receive, the log appended to and rotated between them; then the same command: each line
+    once."""
     platform = new_platform(GROWN)
     log = settings.inbox("shop") / "app.log"
     parts = shop_oracle.sales(80 * len(CHAIN), len(CHAIN), duplicates=0.2)

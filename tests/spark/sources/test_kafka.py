@@ -48,8 +48,9 @@ def failing(patch: pytest.MonkeyPatch, folder: Path, point: str) -> Iterator[Non
 def test_each_message_is_a_record_by_its_offset(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches over two partitions, transactions, a tombstone, what is no record, an added partition: each message has one
-    fate and is known by its place; aborted ones have none; a bounded run by time reads its range and no more, also again."""
+    """Batches over two partitions, transactions, a tombstone, what is no record, an added partition: each message has
+    one fate and is known by its place; aborted ones have none; a bounded run by time reads its range and no more, also
+    again."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=2))
     shop.name(platform, monkeypatch, SHOP_BY="place")
@@ -112,7 +113,8 @@ def test_a_start_in_time_and_a_bounded_range_are_resolved_once(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """A bounded run by message times reads these messages, and its retry the same, though others of that time have come."""
+    """A bounded run by message times reads these messages, and its retry the same, though others of that time have
+    come."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=2))
     begin = datetime(2026, 1, 1, tzinfo=UTC)
@@ -176,8 +178,8 @@ def test_lost_messages_are_told_and_never_skipped_in_silence(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Retention before a look, retention after it, and a topic made again: a run is refused and names the offsets; told to
-    skip, each lost range is one invalid record, and what is there is kept once."""
+    """Retention before a look, retention after it, and a topic made again: a run is refused and names the offsets; told
+    to skip, each lost range is one invalid record, and what is there is kept once."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=1))
     shop.name(platform, monkeypatch, SHOP_BY="place")
@@ -231,8 +233,8 @@ def test_lost_messages_are_told_and_never_skipped_in_silence(
 def test_a_producer_that_sends_twice_is_recognised(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the message's key, with a column from a header: a message sent again is a duplicate, one without key is invalid,
-    and a value's own field of that name gives no record another id."""
+    """By the message's key, with a column from a header: a message sent again is a duplicate, one without key is
+    invalid, and a value's own field of that name gives no record another id."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=3))
     shop.name(platform, monkeypatch, SHOP_BY="key", SHOP_OFFSETS="40")
@@ -259,7 +261,8 @@ def test_a_producer_that_sends_twice_is_recognised(
 def test_by_a_column_the_results_are_those_of_files(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sales with re-deliveries and late ones over four partitions: events, outputs and the log are what the oracle says."""
+    """Sales with re-deliveries and late ones over four partitions: events, outputs and the log are what the oracle
+    says."""
     platform = new_platform(SHOP)
     shop = Shop(broker, broker.topic("shop", partitions=4))
     shop.name(platform, monkeypatch, SHOP_OFFSETS="150")

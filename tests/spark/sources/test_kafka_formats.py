@@ -1,4 +1,5 @@
-"""A topic whose messages are in a format that a schema registry knows: on a real broker, with the ecosystem's own serializers."""
+"""A topic whose messages are in a format that a schema registry knows: on a real broker, with the ecosystem's own
+serializers."""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ class Producer:
 
     def _damaged(self, value: bytes, key: bytes | None) -> None:
         number = int.from_bytes(value[1:5], "big")
-        schema = {"json": f"the message's value by schema {number}: "}.get(self.form, f"the message's value is not what schema {number} says")
+        schema = {"json": f"the message's value by schema {number}: "}.get(
+            self.form, f"the message's value is not what schema {number} says"
+        )
         body = b'{"id":"a","cents":-1}' if self.form == "json" else value[5:-1]
         self._put(*self.chance.choice([
             (framed(number, body), key, None, schema),
@@ -108,8 +111,10 @@ class Producer:
 def test_what_a_batch_did_not_find_it_does_not_find_again(
     spark: object, broker: Broker, tmp_path: Path, registry: Registry
 ) -> None:
-    """A replay decides as the batch began, though the registry has the id by now; a later batch finds it. A schema that is gone since is waited for. A
-    message that is too large, or whose key is not what its schema says, is told."""
+    """A replay decides as the batch began, though the registry has the id by now; a later batch finds it.
+
+    A schema that is gone since is waited for. A message that is too large, or whose key is not what its schema says, is
+    told."""
     run = Run(spark, broker, tmp_path, broker.topic("shop"))
     known = registry.put("shop-value", SALE)
     sale = {"id": "a", "shop": None, "at": 0, "cents": 1, "weight": 1.0}
@@ -128,11 +133,14 @@ def test_what_a_batch_did_not_find_it_does_not_find_again(
     def rows(one: Ranges) -> list[tuple[Any, ...]]:
         lines = one.lines(facts)[0].rows
         assert lines is not None
-        return [(row.id, row.cents, row.schema_id, row.key_schema_id, row.oo_refused) for row in lines.sort("oo_position").collect()]
+        return [
+            (row.id, row.cents, row.schema_id, row.key_schema_id, row.oo_refused)
+            for row in lines.sort("oo_position").collect()
+        ]
 
     wanted = [
         ("k", 1, known, 2, None), ("k", None, 7, 2, "the message's value has the schema id 7, which the registry does not know"),
-        (None, None, None, None, f"the message of {run.name}/0 at offset 2 has 221 bytes, and max_record_bytes is 200; kept is how it begins"),
+        (None, None, None, None, f"the message of {run.name}/0 at offset 2 has 221 bytes, and max_record_bytes is 200; kept is how it " "begins"),
         (None, 1, known, None, "the message's key does not begin with a zero byte and the id of a schema"),
     ]  # fmt: skip
     assert rows(batch) == wanted
@@ -157,8 +165,8 @@ SLOW = pytest.mark.slow
 def test_results_are_those_of_a_batch_whatever_failed(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: Registry, form: str, killed: bool,
 ) -> None:  # fmt: skip
-    """Sales by two schemas with re-deliveries and damaged messages, over two partitions; failures or kills at steps at random, and a registry that is away:
-    each message has one fate, and the outputs are the batch over the sales."""
+    """Sales by two schemas with re-deliveries and damaged messages, over two partitions; failures or kills at steps at
+    random, and a registry that is away: each message has one fate, and the outputs are the batch over the sales."""
     chance = random.Random(f"{form} {killed}")
     platform = new_platform(PIPELINES)
     shop = Shop(broker, broker.topic("shop", partitions=2))
@@ -189,12 +197,16 @@ def test_results_are_those_of_a_batch_whatever_failed(
     check_outputs(platform, records[~records["late"]])
     assert {(row.id, int(row.schema_id)) for row in kept.itertuples()} <= set(producer.ids)
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
-    found = Counter(next((known for known in producer.reasons if reason.startswith(known)), reason) for reason in invalid.oo_reason)
+    found = Counter(
+        next((known for known in producer.reasons if reason.startswith(known)), reason) for reason in invalid.oo_reason
+    )
     assert found == producer.reasons
     raw = set(invalid[invalid.oo_reason.str.contains("does not begin with")].oo_raw)
     assert raw <= {b"no frame".hex().upper()}
     if form == "json":
-        assert {'{"id":"a","cents":-1}'} >= set(invalid[invalid.oo_reason.str.contains("by schema")].oo_raw), "JSON stays readable"
+        assert {'{"id":"a","cents":-1}'} >= set(invalid[invalid.oo_reason.str.contains("by schema")].oo_raw), (
+            "JSON stays readable"
+        )
     if form == "avro":
         assert set(kept[kept.oo_unknown.notna()].oo_unknown) == {"clerk"}
         assert len(set(kept.key_schema_id)) == 1

@@ -1,4 +1,5 @@
-"""The two pipelines that ship, fed by topics of a real Kafka, against the plain batch computation of tests/oracle.py."""
+"""The two pipelines that ship, fed by topics of a real Kafka, against the plain batch computation of
+tests/oracle.py."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def values(*texts: object) -> Counter[tuple[str, str | None]]:
 
 
 def test_what_the_broker_has_lost_is_told(spark: Any, broker: Broker, made: Callable[..., Run]) -> None:
-    """Before a look, after it, and with the whole topic: refused with the offsets; told to skip, one reason for each range."""
+    """Before a look, after it, and with the whole topic: refused with the offsets; told to skip, one reason for each
+    range."""
     run = made()
     broker.produce(run.name, *map(str, range(10)))
     topic, skipping = run.topic(), run.topic(on_loss="skip")
@@ -103,7 +104,8 @@ def test_what_the_broker_has_lost_is_told(spark: Any, broker: Broker, made: Call
 
 
 def test_transactions_keys_and_headers(spark: Any, broker: Broker, made: Callable[..., Run]) -> None:
-    """Aborted messages are not read and not counted, an open transaction holds what is behind it; the last header counts."""
+    """Aborted messages are not read and not counted, an open transaction holds what is behind it; the last header
+    counts."""
     run = made()
     producer = broker.producer(transactional_id=run.name)
     producer.init_transactions(30)
@@ -140,7 +142,8 @@ def test_transactions_keys_and_headers(spark: Any, broker: Broker, made: Callabl
 
 @pytest.mark.slow
 def test_message_compacted_after_it_was_read_is_no_loss(spark: Any, broker: Broker, made: Callable[..., Run]) -> None:
-    """Between the reading of a batch and its count; a message without a fate still shows, and so does a loss in a topic that is not compacted."""
+    """Between the reading of a batch and its count; a message without a fate still shows, and so does a loss in a topic
+    that is not compacted."""
     run = made(**CLEANABLE)
     producer = broker.producer(transactional_id=run.name)
     producer.init_transactions(30)
@@ -164,7 +167,10 @@ def test_message_compacted_after_it_was_read_is_no_loss(spark: Any, broker: Brok
 
 
 def test_a_range_of_times_is_resolved_once(spark: Any, broker: Broker, made: Callable[..., Run]) -> None:
-    """By the messages' own times; a second look adds nothing, and one for another range is refused. So is a start in time."""
+    """By the messages' own times; a second look adds nothing, and one for another range is refused.
+
+    So is a start in time.
+    """
     run = made(partitions=2)
     for minute in range(30):
         stamp = int((NOON + timedelta(minutes=minute)).timestamp() * 1000)

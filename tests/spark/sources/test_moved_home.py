@@ -23,8 +23,8 @@ pytestmark = pytest.mark.spark
 def test_a_home_that_was_moved_asks_and_then_goes_on(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a file that was registered and not yet read; records have the ids of the places where they were first; a folder that is
-    said to be another is new as a whole."""
+    """Also a file that was registered and not yet read; records have the ids of the places where they were first; a
+    folder that is said to be another is new as a whole."""
     platform = new_platform("tests/support/placed_shop.py")
     files = shop_oracle.sales(240, 3, duplicates=0.3)
     paths = [platform.put("shop", f"sales-{number}.jsonl", records) for number, records in enumerate(files)]

@@ -35,7 +35,8 @@ def put(platform: Platform) -> tuple[list[list[dict[str, object]]], list[Path]]:
 def test_each_line_is_a_record_by_its_place_and_a_bounded_run_gives_it_the_same_id(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """Every delivery is kept once, without a unit of receive; `trace` finds one by file and byte; then columns are refused."""
+    """Every delivery is kept once, without a unit of receive; `trace` finds one by file and byte; then columns are
+    refused."""
     platform = new_platform(PLACED)
     files, paths = put(platform)
 

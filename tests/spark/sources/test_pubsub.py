@@ -35,7 +35,8 @@ def order(number: int, **more: object) -> dict[str, object]:
 
 
 def test_each_message_has_one_fate(spark: Any, new_platform: Callable[..., Platform], fake: Fake) -> None:
-    """Sent twice under new message ids, delivered twice, killed before the acknowledgement, poisoned, without its attribute.
+    """Sent twice under new message ids, delivered twice, killed before the acknowledgement, poisoned, without its
+    attribute.
 
     The payload's own field of the id's name gives no record another id.
     """

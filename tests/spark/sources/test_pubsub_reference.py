@@ -1,4 +1,5 @@
-"""The two pipelines that ship, fed by Google's fake of Pub/Sub, against the plain batch computation of tests/oracle.py."""
+"""The two pipelines that ship, fed by Google's fake of Pub/Sub, against the plain batch computation of
+tests/oracle.py."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def batches(name: str) -> list[list[Path]]:
 def test_both_pipelines_over_messages(
     how: str, name: str, new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Undisturbed, sent twice under new message ids, and with landings and runs killed too: the batch over the rows in time."""
+    """Undisturbed, sent twice under new message ids, and with landings and runs killed too: the batch over the rows in
+    time."""
     platform = new_platform("tests/support/variant_pubsub.py")
     source = declarations.load()[name].source
     assert isinstance(source, PubSub)

@@ -1,4 +1,5 @@
-"""What a run has read of a registry is what the registry says, whoever has written to it since; and past entries are read once."""
+"""What a run has read of a registry is what the registry says, whoever has written to it since; and past entries are
+read once."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Registry:
-    """A registry of a source, to which drivers append; and a run's reading of it, which notes when it reads the whole."""
+    """A registry of a source, to which drivers append; and a run's reading of it, which notes when it reads the
+    whole."""
 
     def __init__(self, table: Path, source: Files | Growing) -> None:
         self.pipeline = Pipeline(
@@ -49,7 +51,9 @@ class Registry:
         """One to three batches of some files; some were registered before."""
         rows = [row for _ in range(self.dice.randint(1, 3)) for row in self._batch()]
         self.commits += 1
-        assert registry.append(to, self.columns, rows, Driver("shop/receive/1", 1, 1, "run"), self.commits, "shop/files")
+        assert registry.append(
+            to, self.columns, rows, Driver("shop/receive/1", 1, 1, "run"), self.commits, "shop/files"
+        )
 
     def _batch(self) -> list[tuple[object, ...]]:
         number, rows = self.batches, []
@@ -71,7 +75,9 @@ class Registry:
 
 
 @pytest.mark.parametrize("source", [Files(), Growing()])
-def test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once(tmp_path: Path, source: Files | Growing) -> None:
+def test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once(
+    tmp_path: Path, source: Files | Growing
+) -> None:
     """By the appends of this run and of another, none, one or two between two looks."""
     there = Registry(tmp_path / "files", source)
     there.compare()
@@ -105,7 +111,11 @@ def test_of_objects_a_run_knows_the_last_mark_of_each() -> None:
     schema = pa.schema([("batch_no", pa.int64()), ("path", pa.string()), ("mark", pa.string())])
     for number in range(30):
         names, prefix = dice.sample(range(50), 5), dice.randint(0, 3)
-        rows = {"batch_no": [number] * 5, "path": [f"s3://lake/in{prefix}/{n}" for n in names], "mark": [f"{number} {n}" for n in names]}
+        rows = {
+            "batch_no": [number] * 5,
+            "path": [f"s3://lake/in{prefix}/{n}" for n in names],
+            "mark": [f"{number} {n}" for n in names],
+        }
         parts.append(pa.RecordBatch.from_pydict(rows, schema=schema))
     whole, known, at = object_listing.known(parts), object_listing.known([]), 0
     while at < len(parts):

@@ -1,4 +1,5 @@
-"""A record has one id, whatever format it came in: the strings of its values are those that the page states, for each type."""
+"""A record has one id, whatever format it came in: the strings of its values are those that the page states, for each
+type."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ STRINGS = replace(COLUMNS, schema=", ".join(f"{name} string" for name in NAMES.v
 ROWS = range(3)
 WANTED = {
     (found.high, found.low)
-    for found in (record_id.of_values(STRINGS, {NAMES[kind]: values[row][2] for kind, values in VALUES.items()}) for row in ROWS)
+    for found in (
+        record_id.of_values(STRINGS, {NAMES[kind]: values[row][2] for kind, values in VALUES.items()}) for row in ROWS
+    )
 }
 """The ids of the strings themselves."""
 
@@ -63,21 +66,37 @@ WANTED = {
 def table() -> pa.Table:
     """The rows in Arrow."""
     shape = coercion.declared(COLUMNS.schema)
-    return pa.table([*(pa.array([value for _, value, _ in VALUES[kind]], shape.field(name).type) for kind, name in NAMES.items()), pa.array([AT] * 3, shape.field("at").type)], schema=shape)
+    return pa.table(
+        [
+            *(
+                pa.array([value for _, value, _ in VALUES[kind]], shape.field(name).type)
+                for kind, name in NAMES.items()
+            ),
+            pa.array([AT] * 3, shape.field("at").type),
+        ],
+        schema=shape,
+    )
 
 
 def in_json(path: Path) -> None:
     """Write lines of JSON."""
     lines = []
     for row in ROWS:
-        fields = [f'"{NAMES[kind]}":{values[row][0] if kind in UNQUOTED else json.dumps(values[row][0])}' for kind, values in VALUES.items()]
+        fields = [
+            f'"{NAMES[kind]}":{values[row][0] if kind in UNQUOTED else json.dumps(values[row][0])}'
+            for kind, values in VALUES.items()
+        ]
         lines.append("{" + ",".join([*fields, f'"at":"{AT.isoformat()}"']) + "}\n")
     path.write_text("".join(lines))
 
 
 def in_csv(path: Path) -> None:
     """Write lines of CSV."""
-    path.write_text("".join(",".join([*(f'"{values[row][0]}"' for values in VALUES.values()), AT.isoformat()]) + "\n" for row in ROWS))
+    path.write_text(
+        "".join(
+            ",".join([*(f'"{values[row][0]}"' for values in VALUES.values()), AT.isoformat()]) + "\n" for row in ROWS
+        )
+    )
 
 
 def in_parquet(path: Path) -> None:
@@ -94,11 +113,17 @@ def in_avro(path: Path) -> None:
             precision, scale = map(int, kind[8:-1].split(","))
             return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
         plain = {"boolean": "boolean", "string": "string", "float": "float", "double": "double", "bigint": "long"}
-        return {"type": "int" if kind == "date" else "long", "logicalType": logical[kind]} if kind in logical else plain.get(kind, "int")
+        return (
+            {"type": "int" if kind == "date" else "long", "logicalType": logical[kind]}
+            if kind in logical
+            else plain.get(kind, "int")
+        )
 
     fields = [{"name": name, "type": kind_of(kind)} for name, kind in ddl.types(COLUMNS.schema).items()]
     with path.open("wb") as file:
-        fastavro.writer(file, fastavro.parse_schema({"type": "record", "name": "r", "fields": fields}), table().to_pylist())
+        fastavro.writer(
+            file, fastavro.parse_schema({"type": "record", "name": "r", "fields": fields}), table().to_pylist()
+        )
 
 
 FORMATS: dict[str, tuple[Any, Callable[[Path], None]]] = {
@@ -110,7 +135,7 @@ FORMATS: dict[str, tuple[Any, Callable[[Path], None]]] = {
 def test_an_id_is_of_the_values_and_not_of_the_format(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Each format, with a column of each type in the id."""
     source, write = FORMATS[name]
-    write(tmp_path / f"a.{ {'json': 'jsonl'}.get(name, name)}")
+    write(tmp_path / f"a.{ {'json': 'jsonl'}.get(name, name) }")
 
     found, _ = read(spark, replace(COLUMNS, source=source), tmp_path)
 
@@ -120,5 +145,7 @@ def test_an_id_is_of_the_values_and_not_of_the_format(spark: SparkSession, tmp_p
 
 def test_a_value_as_a_person_writes_it_is_found() -> None:
     """`onlyonce trace` makes the id from values as CSV has them."""
-    asked = [record_id.of_values(COLUMNS, {NAMES[kind]: values[row][0] for kind, values in VALUES.items()}) for row in ROWS]
+    asked = [
+        record_id.of_values(COLUMNS, {NAMES[kind]: values[row][0] for kind, values in VALUES.items()}) for row in ROWS
+    ]
     assert {(one.high, one.low) for one in asked} == WANTED

@@ -1,4 +1,5 @@
-"""A refused record names its place, its column and the value, whatever its source: by the readers of each form, up to the row of `events`."""
+"""A refused record names its place, its column and the value, whatever its source: by the readers of each form, up to
+the row of `events`."""
 
 from __future__ import annotations
 
@@ -44,20 +45,31 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 EVIL = "x\x1b\0y"
 OF_LINES = "column shop: x\\x1b\\x00y"
 OF_COLUMNS = "column shop is no string: x\\x1b\\x00y"
-SALES = [{"id": name, "shop": shop, "at": AT.isoformat(), "cents": 1, "weight": 0.5} for name, shop in (("a", "x"), ("b", "y"), ("c", EVIL), ("d", "z"))]
+SALES = [
+    {"id": name, "shop": shop, "at": AT.isoformat(), "cents": 1, "weight": 0.5}
+    for name, shop in (("a", "x"), ("b", "y"), ("c", EVIL), ("d", "z"))
+]
 """The third is refused."""
 TYPED = pa.Table.from_pylist([sale | {"at": AT} for sale in SALES])
 JSON = [json.dumps(sale).encode() + b"\n" for sale in SALES]
 CSV = [",".join(map(str, sale.values())).encode() + b"\n" for sale in SALES]
 PUBSUB = PubSub(subscription="projects/shop/subscriptions/sales", record_id_attribute="id")
-LANDED = [line(Message("", "m", {"id": str(sale["id"])}, json.dumps(sale | {"id": "stolen"}).encode(), 1), PUBSUB).encode() + b"\n" for sale in SALES]
+LANDED = [
+    line(Message("", "m", {"id": str(sale["id"])}, json.dumps(sale | {"id": "stolen"}).encode(), 1), PUBSUB).encode()
+    + b"\n"
+    for sale in SALES
+]
 
 
 def refused(spark: SparkSession, lines: Lines, pipeline: Pipeline, folder: Path) -> dict[str, str]:
     """Return the reasons of the invalid rows that a task of receive writes, by their places."""
     task = receive_task.without_catalog(Stamp(NOW, "shop/receive/1", 7, Frontier(), places=lines.places), folder)
-    rows = exchange.mapped(exchange.records(spark, lines, pipeline, NOW), task, schemas.of(receive_task.GIVES)).collect()
-    found = [(Path(row.path).parent.name, one) for row in rows for one in parquet.ParquetFile(row.path).read().to_pylist()]
+    rows = exchange.mapped(
+        exchange.records(spark, lines, pipeline, NOW), task, schemas.of(receive_task.GIVES)
+    ).collect()
+    found = [
+        (Path(row.path).parent.name, one) for row in rows for one in parquet.ParquetFile(row.path).read().to_pylist()
+    ]
     assert all("oo_place" not in one for kind, one in found if kind == "oo_kind=kept"), "a kept record has no place"
     return {one["oo_place"]: one["oo_reason"] for kind, one in found if kind == "oo_kind=invalid"}
 
@@ -65,14 +77,21 @@ def refused(spark: SparkSession, lines: Lines, pipeline: Pipeline, folder: Path)
 def of_files(spark: SparkSession, source: Any, inbox: Path, home: Path) -> dict[str, str]:
     """Return the reasons of the invalid records of all that a source has now, by their places."""
     pipeline = replace(SHOP, source=source)
-    listed = source_files.placed(Inbox("shop", inbox, home / "files", 100, pipeline, folders=folders.of(pipeline)), lambda: spark)
+    listed = source_files.placed(
+        Inbox("shop", inbox, home / "files", 100, pipeline, folders=folders.of(pipeline)), lambda: spark
+    )
     files = [file for batch in source_files.waiting(listed) for file in batch]
     lines, _ = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
     return refused(spark, lines, pipeline, home / "events")
 
 
 def _avro(path: Path) -> None:
-    schema = SALE | {"fields": [one | {"type": {"type": "long", "logicalType": "timestamp-micros"}} if one["name"] == "at" else one for one in SALE["fields"]]}
+    schema = SALE | {
+        "fields": [
+            one | {"type": {"type": "long", "logicalType": "timestamp-micros"}} if one["name"] == "at" else one
+            for one in SALE["fields"]
+        ]
+    }
     with path.open("wb") as file:
         fastavro.writer(file, schema, TYPED.to_pylist())
 

@@ -1,4 +1,5 @@
-"""Several sources in one pipeline: the stream equals the batch over what is in time, and what is in time follows the least source that is not idle."""
+"""Several sources in one pipeline: the stream equals the batch over what is in time, and what is in time follows the
+least source that is not idle."""
 
 from __future__ import annotations
 
@@ -56,22 +57,30 @@ def put(platform: Platform, step: int, files: dict[str, list[list[Sale]]]) -> No
 
 
 def check(platform: Platform, model: Model) -> None:
-    """What the outputs have once all windows are closed is the batch over what the model says is in time; the rest is late, and all of it is kept."""
+    """What the outputs have once all windows are closed is the batch over what the model says is in time; the rest is
+    late, and all of it is kept."""
     kept = model.in_time + model.late
     assert multiset(platform.sql("SELECT id, place, cents FROM results.each")) == Counter(sale.row for sale in kept)
     written = multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales")
     assert written == model.windows(model.in_time)
-    late = platform.sql("SELECT coalesce(sum(late), 0)::bigint AS late FROM onlyonce.batches WHERE query = 'per_minute'")
+    late = platform.sql(
+        "SELECT coalesce(sum(late), 0)::bigint AS late FROM onlyonce.batches WHERE query = 'per_minute'"
+    )
     assert late["late"][0] == len(model.late)
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
 
 def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) -> None:
-    """The web is an hour ahead of the till; what the till sends then is in time all the same, and the windows close when it has come as far. A bounded
-    run has all of it."""
+    """The web is an hour ahead of the till; what the till sends then is in time all the same, and the windows close
+    when it has come as far.
+
+    A bounded run has all of it."""
     model, ids = Model(["web", "till"]), itertools.count()
     steps = [
-        {"web": [[Sale("web", f"w{next(ids)}", second, 1) for second in (0, 3600)]], "till": [[Sale("till", "t0", 10, 2)]]},
+        {
+            "web": [[Sale("web", f"w{next(ids)}", second, 1) for second in (0, 3600)]],
+            "till": [[Sale("till", "t0", 10, 2)]],
+        },
         {"till": [[Sale("till", f"t{next(ids)}", second, 3) for second in (20, 70)]]},
         {"till": [[Sale("till", "t1", 15, 4), Sale("till", "t2", 130, 5)]]},
     ]
@@ -100,8 +109,13 @@ def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch:
     assert len(multiset(shop.sql("SELECT id FROM results.each"))) == 1
 
 
-def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registries keep the wrong time. After the repair input arrives now, ids are known as before, and a source can be idle."""
+def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
+    shop: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registries keep the wrong time.
+
+    After the repair input arrives now, ids are known as before, and a source can be idle.
+    """
     monkeypatch.setattr(driver_clock, "MOST_SECONDS", 1e9)
     real = datetime.now(UTC)
     Clock.shows = real + timedelta(days=365)
@@ -120,7 +134,10 @@ def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(shop: Platform,
     times = shop.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")["system_time"]
     assert all(time > real + timedelta(days=364) for time in times[:2])
     assert all(abs(time - real) < timedelta(hours=1) for time in times[2:])
-    fates = shop.sql("SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM onlyonce.batches WHERE query = 'receive'")
+    fates = shop.sql(
+        "SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM "
+        "onlyonce.batches WHERE query = 'receive'"
+    )
     assert fates.iloc[0].to_dict() == {"duplicate": 1, "remnant": 0, "kept": 4}
     assert doctor.main(["--grace=0"]).tables["findings"] == []
 
@@ -137,8 +154,10 @@ POINTS = [
 def test_the_stream_is_the_batch_over_what_is_in_time_at_any_pace_and_kill(
     shop: Platform, monkeypatch: pytest.MonkeyPatch, seed: int, runs: int
 ) -> None:
-    """Each source has a pace of its own, sends again what it has sent, uses ids that the other uses too, and pauses for longer than its idle time; runs are
-    killed. What is in time, by the rule said once more, is in the windows, once; the rest is late."""
+    """Each source has a pace of its own, sends again what it has sent, uses ids that the other uses too, and pauses for
+    longer than its idle time; runs are killed.
+
+    What is in time, by the rule said once more, is in the windows, once; the rest is late."""
     random = Random(seed)
     shared, by_place = seed % 2 == 0, seed % 3 == 0
     if by_place:
@@ -172,10 +191,20 @@ def test_the_stream_is_the_batch_over_what_is_in_time_at_any_pace_and_kill(
 
 
 def sources(platform: Platform) -> dict[str, tuple[int | None, bool, bool]]:
-    """Of each source: how far it is, in seconds; whether it is idle; whether the watermark waits for it. As `lag` has it."""
-    rows = platform.sql("SELECT stage, max_event_time, idle, holds_watermark FROM onlyonce.lag WHERE stage LIKE 'receive/%'")
-    far = {row.stage: None if pd.isna(row.max_event_time) else int((row.max_event_time - START).total_seconds()) for row in rows.itertuples()}
-    return {row.stage.removeprefix("receive/"): (far[row.stage], row.idle, row.holds_watermark) for row in rows.itertuples()}
+    """Of each source: how far it is, in seconds; whether it is idle; whether the watermark waits for it.
+
+    As `lag` has it.
+    """
+    rows = platform.sql(
+        "SELECT stage, max_event_time, idle, holds_watermark FROM onlyonce.lag WHERE stage LIKE 'receive/%'"
+    )
+    far = {
+        row.stage: None if pd.isna(row.max_event_time) else int((row.max_event_time - START).total_seconds())
+        for row in rows.itertuples()
+    }
+    return {
+        row.stage.removeprefix("receive/"): (far[row.stage], row.idle, row.holds_watermark) for row in rows.itertuples()
+    }
 
 
 def closed_upto(platform: Platform) -> int:
@@ -185,7 +214,8 @@ def closed_upto(platform: Platform) -> int:
 
 
 def test_the_watermark_waits_for_what_is_declared_and_not_idle(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source falls idle, and wakes with old records, which are late; one is added, and the watermark waits for it; one is retired, not before all of it is taken in."""
+    """A source falls idle, and wakes with old records, which are late; one is added, and the watermark waits for it;
+    one is retired, not before all of it is taken in."""
     model = Model(["web", "till"])
 
     def step(number: int, after: timedelta, **files: list[Sale]) -> None:
@@ -252,7 +282,8 @@ def trace(platform: Platform, *given: str) -> Any:
 def test_a_topic_and_files_in_one_long_run(
     new_platform: Callable[..., Platform], broker: Broker, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both come while it runs; nothing is late while both are awake, and once the topic is idle the files alone move the watermark."""
+    """Both come while it runs; nothing is late while both are awake, and once the topic is idle the files alone move
+    the watermark."""
     for name, value in QUICK.items():
         monkeypatch.setenv(name, value)
     topic = broker.topic("web")

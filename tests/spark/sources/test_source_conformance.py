@@ -1,4 +1,5 @@
-"""The conformance suite passes for each source that it can be run on, and fails for the broken ones that the tests keep."""
+"""The conformance suite passes for each source that it can be run on, and fails for the broken ones that the tests
+keep."""
 
 from __future__ import annotations
 
@@ -80,7 +81,17 @@ def sources(folder: Path) -> dict[str, tuple[Pipeline, int]]:
     }
 
 
-RARELY = ["json", "csv", "growing", "parquet by columns", "delta by columns", "avro", "growing by columns", "custom by columns", "Short"]
+RARELY = [
+    "json",
+    "csv",
+    "growing",
+    "parquet by columns",
+    "delta by columns",
+    "avro",
+    "growing by columns",
+    "custom by columns",
+    "Short",
+]
 """Those that are run in the long tests only."""
 
 
@@ -130,7 +141,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("reader", some(BROKEN))
 def test_broken_readers_are_found_out(reader: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Ids that change on a replay, ids of two records, rows missing where much is read at once, a row missing: each is told."""
+    """Ids that change on a replay, ids of two records, rows missing where much is read at once, a row missing: each is
+    told."""
     fill(tmp_path / "input")
     options = {"folder": str(tmp_path / "input/json")}
     by, said = BROKEN[reader]

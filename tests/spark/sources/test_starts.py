@@ -30,7 +30,9 @@ def register(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str 
 
 
 def _inbox(pipeline: Pipeline, home: Path, instance: str) -> Inbox:
-    return Inbox(instance, home / "inbox", home / "data" / instance / "files", 10, pipeline, folders=folders.of(pipeline))
+    return Inbox(
+        instance, home / "inbox", home / "data" / instance / "files", 10, pipeline, folders=folders.of(pipeline)
+    )
 
 
 def read(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str = "shop") -> list[str]:
@@ -58,7 +60,8 @@ def append(path: Path, *numbers: int) -> None:
 def test_what_was_there_at_the_first_run_is_left_out_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of files, growing files and a reader; an inbox that is empty then leaves nothing out; a bounded run does the same."""
+    """Of files, growing files and a reader; an inbox that is empty then leaves nothing out; a bounded run does the
+    same."""
     for kind in (Files, Growing):
         home = tmp_path / kind.__name__
         monkeypatch.setenv("ONLYONCE_HOME", str(home))
@@ -107,7 +110,8 @@ def test_a_reader_starts_behind_its_ends(spark: SparkSession, tmp_path: Path) ->
 def test_files_below_folders_are_read_once_by_the_stream_and_a_bounded_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were there at the first run of a source that starts later are left out, in a folder too; the registry has the inbox."""
+    """Those that were there at the first run of a source that starts later are left out, in a folder too; the registry
+    has the inbox."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     pipeline = replace(SHOP, source=Files(recursive=True, start="latest"))
     append(tmp_path / "inbox" / "dt=1" / "a", 1)

@@ -1,4 +1,5 @@
-"""The registry of a Delta table as a source: whatever versions there are and however looks are cut, each row is registered once."""
+"""The registry of a Delta table as a source: whatever versions there are and however looks are cut, each row is
+registered once."""
 
 from __future__ import annotations
 
@@ -47,12 +48,17 @@ def register(inbox: Inbox, spark: Any = None) -> int:
 def entries(inbox: Inbox) -> list[InputFile]:
     """All that is registered."""
     names = [field for field in InputFile.__dataclass_fields__ if field != "moved_to"]
-    return [InputFile(**row) for row in pa.table(opening.table(inbox.table).to_pyarrow_table(columns=names)).to_pylist()]
+    return [
+        InputFile(**row) for row in pa.table(opening.table(inbox.table).to_pyarrow_table(columns=names)).to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends, compactions, empty versions, in pages of three: the distinct rows, each at a place of its own, the same in a bounded run."""
+def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends, compactions, empty versions, in pages of three: the distinct rows, each at a place of its own, the same
+    in a bounded run."""
     monkeypatch.setattr(table_log, "PAGE", 3)
     story = tables.Story(tmp_path / "t", seed)
     pipeline = tables.of(tmp_path / "t")
@@ -71,9 +77,12 @@ def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(see
     assert Counter(row["id"] for row in found) == Counter(story.names)
     assert len(places) == len(found)
     bounded = inbox_of(pipeline, tmp_path / "bounded", 100)
-    assert Counter(file.identity for group in source_files.waiting(source_files.placed(bounded, _no_session)) for file in group if file.lines) == Counter(
-        file.identity for file in entries(inbox) if file.lines
-    )
+    assert Counter(
+        file.identity
+        for group in source_files.waiting(source_files.placed(bounded, _no_session))
+        for file in group
+        if file.lines
+    ) == Counter(file.identity for file in entries(inbox) if file.lines)
     register(bounded)
     assert Counter((row["oo_file"], row["oo_position"]) for row in rows(pipeline, entries(bounded))) == places
 
@@ -93,7 +102,9 @@ def test_batches_are_numbered_on_and_have_so_many_files(tmp_path: Path) -> None:
     assert discovery.registered(inbox.table, pipeline).batches == 3
 
 
-def test_what_came_before_a_version_that_is_refused_is_registered_and_the_next_look_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_came_before_a_version_that_is_refused_is_registered_and_the_next_look_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where it is on another page than the refused one."""
     monkeypatch.setattr(table_log, "PAGE", 2)
     pipeline = tables.of(tmp_path / "t")

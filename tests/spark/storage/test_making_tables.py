@@ -1,4 +1,5 @@
-"""A Delta table that several drivers make at once, or that one was killed at: there is one table, and no run is stuck."""
+"""A Delta table that several drivers make at once, or that one was killed at: there is one table, and no run is
+stuck."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def _read(spark: SparkSession, path: Path, chosen: str) -> list[Any]:
 def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written(
     spark: SparkSession, rows: DataFrame, tmp_path: Path
 ) -> None:
-    """The same rows in the same files: the same statistics of each, the same rows by every filter, as a stream the same."""
+    """The same rows in the same files: the same statistics of each, the same rows by every filter, as a stream the
+    same."""
     commit = delta.Commit("app", 0, "app/0", 1, "")
     ours, sparks = tmp_path / "ours", tmp_path / "sparks"
     for path in (ours, sparks):
@@ -89,7 +90,9 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
     assert Counter(map(str, streamed_rows)) == Counter(map(str, _read(spark, ours, "true")))
 
 
-def test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_right(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_right(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Also after a commit that left none: it is counted anew. Spark itself compares it with all that the table has."""
     path = tmp_path / "table"
     delta.make(path, spark.range(1).withColumn("kind", F.lit("a")).schema, spark, ["kind"], delta.KEEP_ALL)

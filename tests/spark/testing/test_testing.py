@@ -1,4 +1,5 @@
-"""`onlyonce.testing`: a pipeline's rows in and its results out, as the product would have them; and what a function may not do."""
+"""`onlyonce.testing`: a pipeline's rows in and its results out, as the product would have them; and what a function may
+not do."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def of(function: str, **options: Any) -> Pipeline:
 
 
 def test_each_row_is_where_the_table_would_have_it() -> None:
-    """Windows by their close, an output made from another, an increment; a re-delivery and a bad line count as what they are."""
+    """Windows by their close, an output made from another, an increment; a re-delivery and a bad line count as what
+    they are."""
     first: list[Any] = [sale(1, 10), sale(1, 10), sale(2, 50, "south"), '{"id": 3']
     result = run(SHOP, first, then([sale(4, 300, cents=7)]), close=True)
 
@@ -115,7 +117,8 @@ def test_an_early_pane_takes_the_place_of_the_one_before() -> None:
     ],
 )
 def test_what_a_run_would_refuse_is_refused(function: str, said: str) -> None:
-    """A column that is missing, what no stream can do, a function that is not there: by the first row, not in production."""
+    """A column that is missing, what no stream can do, a function that is not there: by the first row, not in
+    production."""
     with pytest.raises(Refused, match=said):
         run(of(function), [sale(1, 0)])
 
@@ -132,7 +135,8 @@ def test_the_transcripts_are_told_the_same(told: Story) -> None:
         expected = expected_of(declared, list(told.steps))
         rows = Counter((row["key"], bounds(row), row["records"]) for row in result.output(declared.name))
         late = Counter((row["key"], micros_of(row["at"]), bounds(row)) for row in result.late(declared.name))
-        if declared.result_of:  # of a result `late` tells what was late for its function; a transcript tells it once, of the function's output
+        # of a result `late` tells what was late for its function; a transcript tells it once, of the function's output
+        if declared.result_of:
             assert result.late(declared.name) == result.late(declared.result_of)
             late = Counter()
         rejected = Counter((row["key"], micros_of(row["at"]), bounds(row)) for row in result.rejected(declared.name))
@@ -150,7 +154,8 @@ def step_of(step: Step, number: int) -> Any:
 
 @pytest.mark.parametrize("function", ["listed", "drawn", "firsts", "by_batch"])
 def test_a_function_that_does_not_hold_is_found_out(function: str) -> None:
-    """The order of a list, a draw, the first that comes, numbers of a batch: told with the window, the rows and the cut."""
+    """The order of a list, a draw, the first that comes, numbers of a batch: told with the window, the rows and the
+    cut."""
     with pytest.raises(NotTheSame) as told:
         holds(of(function, lateness=LATENESS), SALES, examples=3)
 

@@ -52,7 +52,10 @@ def test_there_is_never_a_false_negative(there: list[tuple[int, int]], others: l
 
 @pytest.mark.parametrize("count", [5, 50, 1_000, 20_000, 200_000])
 def test_false_positives_are_as_rare_as_stated(count: int) -> None:
-    """One in a million, of ten million ids that are not there; within twice that, which chance leaves alone. Small ones too."""
+    """One in a million, of ten million ids that are not there; within twice that, which chance leaves alone.
+
+    Small ones too.
+    """
     known = filter_of(some(count, 1))
     found = sum(len(maybe(known, some(1_000_000, seed))) for seed in range(2, 12))
 

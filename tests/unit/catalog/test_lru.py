@@ -14,7 +14,8 @@ steps = st.lists(
 
 @given(steps, st.integers(0, 25))
 def test_it_holds_what_was_used_last(of: list[tuple[str, int, int]], budget: int) -> None:
-    """As many of the last used as the budget holds, the spare ones gone before any other, and the last other one put in any case."""
+    """As many of the last used as the budget holds, the spare ones gone before any other, and the last other one put in
+    any case."""
     cache = Cache(budget)
     used: dict[int, tuple[int, bool]] = {}  # a dict keeps the order of insertion: the last used is the last
     for step, name, size in of:

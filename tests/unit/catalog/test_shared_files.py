@@ -1,4 +1,5 @@
-"""What the workers of a machine share: mapped by all, trusted only whole and from a folder of their own, bounded, and never needed."""
+"""What the workers of a machine share: mapped by all, trusted only whole and from a folder of their own, bounded, and
+never needed."""
 
 from __future__ import annotations
 
@@ -213,7 +214,8 @@ def test_no_more_than_half_of_what_the_disk_has_is_taken(folder: Path, monkeypat
 
 
 def rounds(folder: Path, seed: int) -> list[str]:
-    """Look for pieces and keep those that are not there, over and over; gives the names under which another's content was found."""
+    """Look for pieces and keep those that are not there, over and over; gives the names under which another's content
+    was found."""
     shared, chance, wrong = SharedFiles(folder, most=6 * (LEAST + HEADER)), random.Random(seed), []
     pieces = [piece(number) for number in range(8)]
     for _ in range(300):

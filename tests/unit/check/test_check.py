@@ -18,7 +18,8 @@ from onlyonce.session.failures import translate
 OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
 GOOD = (
     "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
-    "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL COMMENT 'x, y'",
+    "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL "
+    "COMMENT 'x, y'",
     "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
 )
 BAD = {"n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
@@ -57,7 +58,8 @@ def test_keys_are_columns_of_the_rows() -> None:
 
 
 def test_an_error_of_rows_is_told_at_the_users_line() -> None:
-    """By the place of an expression, or a worker's traceback; without a place of the user's it is not said to be theirs."""
+    """By the place of an expression, or a worker's traceback; without a place of the user's it is not said to be
+    theirs."""
     divided = (
         "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate. SQLSTATE: 22012\n== DataFrame ==\n"
         '"divide" was called from\n{}\n'
@@ -67,7 +69,10 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     assert found.what == "/team/mine.py:7: a function of yours fails on its rows: Division by zero"
     ours = RuntimeError(divided.format(f"{origin.OURS}receive/receive.py:7"))
     assert translate(ours) is ours
-    raised = 'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "/team/mine.py", line 3, in f\nValueError: no\n'
+    raised = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "
+        '"/team/mine.py", line 3, in f\nValueError: no\n'
+    )
     assert str(translate(RuntimeError(raised))).startswith(
         "/team/mine.py:3: a function of yours fails on its rows: ValueError: no"
     )
@@ -76,14 +81,20 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
 def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
     """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
     (tmp_path / "onlyonce").symlink_to(Path(origin.OURS))
-    asked = "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, origin.is_users(loading.__file__))"
+    asked = (
+        "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, "
+        "origin.is_users(loading.__file__))"
+    )
     done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(tmp_path / "onlyonce" / "model" / "origin.py"), "False"]
 
 
 def test_a_missing_column_is_named_with_the_nearest() -> None:
     """Of what Spark says is there, or as an attribute of a frame."""
-    spark = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `cent` cannot be resolved. Did you mean one of the following? [`cents`, `id`]."
+    spark = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `cent` cannot be resolved. Did you mean one of "
+        "the following? [`cents`, `id`]."
+    )
     for text in (spark, "'DataFrame' object has no attribute 'cent'"):
         found = function_errors.of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
         assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"

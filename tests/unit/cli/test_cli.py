@@ -26,7 +26,8 @@ from onlyonce.operate import audit, collect
 from onlyonce.outputs import backfill
 
 MINE = (
-    "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
+    "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id "
+    "string, at timestamp',"
     " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
 )
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -211,7 +212,11 @@ def test_backfill_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pyt
 
     assert (plain.exit_code, full.exit_code) == (0, 0)
     assert [(a.pipeline, a.start, a.stop) for a in asked] == [
-        ("flights", datetime(2013, 1, 1), datetime(2013, 1, 2, 4, tzinfo=UTC))  # a day has no zone before the windows are known
+        (
+            "flights",
+            datetime(2013, 1, 1),
+            datetime(2013, 1, 2, 4, tzinfo=UTC),
+        )  # a day has no zone before the windows are known
     ] * 2
     assert [(a.output, a.dry_run, a.master, a.pipelines) for a in asked] == [
         (None, False, None, None), ("per_hour", True, "local[1]", None)
@@ -265,6 +270,7 @@ def test_a_new_life_is_only_described_without_yes(
     from onlyonce.run import lineage
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+
     def new(target: str, *, yes: bool, from_kept: bool) -> Report:
         return Report("new", "r", {"target": target, "yes": yes, "from_kept": from_kept})
 
@@ -472,6 +478,12 @@ def test_a_reader_that_has_ended_is_no_error(no_platform: Path, shape: list[str]
     """As behind `| head`: the exit code says it as shells do, and nothing is printed."""
     read, write = os.pipe()
     os.close(read)
-    ended = subprocess.run([sys.executable, "-c", "from onlyonce.cli import app; app()", "settings", *shape], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", "from onlyonce.cli import app; app()", "settings", *shape],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     os.close(write)
     assert (ended.returncode, ended.stderr) == (shell.OUTPUT_CLOSED, "")

@@ -20,7 +20,8 @@ FENCED = RuntimeError(f"[{OTHER_DRIVER[0]}]")
 
 
 class Running:
-    """Spark's side of a query: each wait for its end plays the next step; a step gives whether it has ended, or raises."""
+    """Spark's side of a query: each wait for its end plays the next step; a step gives whether it has ended, or
+    raises."""
 
     def __init__(self, steps: list[Callable[[Running], bool]]) -> None:
         self.steps, self.on_batch = steps, None

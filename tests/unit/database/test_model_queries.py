@@ -53,7 +53,8 @@ def test_each_query_is_used() -> None:
     """Its name stands in the code; a query that nobody asks is deleted."""
     named = {file: {query for _, f, query, _ in calls() if f == file} for file in FILES}
     nodes = [node for _, tree in trees() for node in ast.walk(tree)]
-    # Some are asked by the name alone: as a text, or as the name of a field (the audit's evidence). The crash test asks all.
+    # Some are asked by the name alone: as a text, or as the name of a field (the audit's evidence). The crash test asks
+    # all.
     named["crashtest"] = set(queries("crashtest"))
     for file in ("views", "page", "outbox", "outbox_units", "crashtest_outputs", "trace"):
         named[file] |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}

@@ -1,4 +1,5 @@
-"""Names of columns: what `events` can't hold is refused when it is declared, and an alias maps it to a name that it can."""
+"""Names of columns: what `events` can't hold is refused when it is declared, and an alias maps it to a name that it
+can."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ TOTAL = {"total": "Total Amount"}
 
 def pipeline(**changed: Any) -> Pipeline:
     """A pipeline that is right but for what is changed."""
-    plain: dict[str, Any] = {"name": "shop", "source": Files(), "schema": SCHEMA, "record_id": "id", "event_time": "at", "outputs": OUTPUT}
+    plain: dict[str, Any] = {
+        "name": "shop",
+        "source": Files(),
+        "schema": SCHEMA,
+        "record_id": "id",
+        "event_time": "at",
+        "outputs": OUTPUT,
+    }
     return Pipeline(**plain | changed)
 
 
@@ -50,8 +58,18 @@ def test_alias_is_part_of_the_declaration() -> None:
     assert identity.receive_parts(declared)["aliases"] == TOTAL
     assert several == declared
     assert "aliases" not in identity.receive_parts(pipeline())
-    sources: dict[str, Any] = {"a": Input(source=Files(inbox="/a"), schema=SCHEMA, aliases=TOTAL), "b": Files(inbox="/b")}
-    both: dict[str, Any] = {"name": "shop", "schema": SCHEMA, "record_id": "id", "event_time": "at", "outputs": OUTPUT, "id_space": "shared"}
+    sources: dict[str, Any] = {
+        "a": Input(source=Files(inbox="/a"), schema=SCHEMA, aliases=TOTAL),
+        "b": Files(inbox="/b"),
+    }
+    both: dict[str, Any] = {
+        "name": "shop",
+        "schema": SCHEMA,
+        "record_id": "id",
+        "event_time": "at",
+        "outputs": OUTPUT,
+        "id_space": "shared",
+    }
     parts = Pipeline(sources=sources, **both)
     assert [parts.of_source(name).named()["total"] for name in "ab"] == ["Total Amount", "total"]
     assert [one.get("aliases") for one in identity.receive_parts(parts)["inputs"].values()] == [TOTAL, None]
@@ -76,5 +94,9 @@ def test_alias_that_can_not_work_is_refused(changed: dict[str, Any], why: str) -
 def test_erasure_finds_a_line_by_the_name_in_the_source(line: str) -> None:
     """Also in a line that is no JSON; a field with the column's own name is another one."""
     declared = pipeline(schema="id string, at timestamp, user string", aliases={"user": "User Name"})
-    asked = [one.condition for who in ("u1", "u2") for one in source_conditions.of(declared, erasing.read(f"user = '{who}'", {"user": "string"}))]
+    asked = [
+        one.condition
+        for who in ("u1", "u2")
+        for one in source_conditions.of(declared, erasing.read(f"user = '{who}'", {"user": "string"}))
+    ]
     assert [one is not None and one.fits_line(line, None) for one in asked] == [True, False]

@@ -1,4 +1,5 @@
-"""What type checkers say of a declaration: mypy looks at this file in `make check`, and an ignored error that is none is one (pyproject.toml)."""
+"""What type checkers say of a declaration: mypy looks at this file in `make check`, and an ignored error that is none
+is one (pyproject.toml)."""
 
 from __future__ import annotations
 

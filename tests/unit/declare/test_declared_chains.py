@@ -1,4 +1,5 @@
-"""Outputs made from another's closed windows as they are declared: what can't work is refused, which windows they have, and what a change of one before asks for."""
+"""Outputs made from another's closed windows as they are declared: what can't work is refused, which windows they have,
+and what a change of one before asks for."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ def of_closed(rows: Any) -> Any:
 
 def minutes(**changed: Any) -> Output:
     """An output that reads the records."""
-    plain: dict[str, Any] = {"name": "minutes", "transform": f"{ME}:per_minute", "window": Fixed(MINUTE), "sink": Delta()}
+    plain: dict[str, Any] = {
+        "name": "minutes",
+        "transform": f"{ME}:per_minute",
+        "window": Fixed(MINUTE),
+        "sink": Delta(),
+    }
     return Output(**plain | changed)
 
 
@@ -108,7 +114,8 @@ def test_a_refusal_of_a_chain_is_told_at_the_users_line(tmp_path: Path) -> None:
         "from onlyonce import Delta, Files, Fixed, Output, Pipeline\n"
         "A = Output(name='a', transform='m:f', from_output='b', window=Fixed(timedelta(1)), sink=Delta())\n"
         "B = Output(name='b', transform='m:f', from_output='a', window=Fixed(timedelta(2)), sink=Delta())\n"
-        "PIPELINES = [Pipeline(name='p', source=Files(), schema='id string, at timestamp', record_id='id', event_time='at', outputs=[A, B])]\n"
+        "PIPELINES = [Pipeline(name='p', source=Files(), schema='id string, at timestamp', record_id='id', "
+        "event_time='at', outputs=[A, B])]\n"
     )
 
     with pytest.raises(Refused, match=r"pipelines.py:5: .*in a circle: a from b from a"):
@@ -116,7 +123,8 @@ def test_a_refusal_of_a_chain_is_told_at_the_users_line(tmp_path: Path) -> None:
 
 
 def test_a_chain_is_in_order_however_it_is_declared() -> None:
-    """Each output behind the one that it is made from; what has no windows of its own is made in the batches of another."""
+    """Each output behind the one that it is made from; what has no windows of its own is made in the batches of
+    another."""
     days = hours(name="days", from_output="hours", window=Fixed(DAY))
     also = minutes(name="also", from_output="hours", window=None)
     made = pipeline(days, also, hours(), minutes())
@@ -148,21 +156,32 @@ def test_a_span_goes_down_the_chain_to_the_windows_that_are_made_of_it() -> None
 
 
 def test_what_an_output_before_decides_is_part_of_the_declaration() -> None:
-    """Its function: a backfill. Its windows or its lateness: a new life and a backfill. No chain: nothing more is said."""
+    """Its function: a backfill.
+
+    Its windows or its lateness: a new life and a backfill. No chain: nothing more is said.
+    """
     made, waits = pipeline(minutes(), hours()), pipeline(minutes(lateness=MINUTE), hours())
     other = pipeline(minutes(transform=f"{ME}:of_closed"), hours())
     was = loading.parts(made, "hours")
 
     assert "upstream" not in loading.parts(made, "minutes")["outputs"]["minutes"]
-    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(other, "hours"))] == [("upstream of output hours", Need.BACKFILL)]
-    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(waits, "hours"))] == [("window of output hours", Need.BOTH)]
+    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(other, "hours"))] == [
+        ("upstream of output hours", Need.BACKFILL)
+    ]
+    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(waits, "hours"))] == [
+        ("window of output hours", Need.BOTH)
+    ]
     assert len({loading.fingerprint(one, "hours") for one in (made, waits, other)}) == 3
     assert output_parts(made, "hours", {"hours": ""})["outputs"]["hours"]["from_output"] == "minutes"
 
 
 def test_the_windows_of_a_chain_know_those_before_them() -> None:
     """Their lateness, and whether late records come through at all."""
-    made = pipeline(minutes(lateness=MINUTE, late="recompute"), hours(lateness=2 * MINUTE), hours(name="days", from_output="hours", window=Fixed(DAY)))
+    made = pipeline(
+        minutes(lateness=MINUTE, late="recompute"),
+        hours(lateness=2 * MINUTE),
+        hours(name="days", from_output="hours", window=Fixed(DAY)),
+    )
     hour, day = (made.output(name).window for name in ("hours", "days"))
 
     assert hour == Chained(HOUR, upstream=Fixed(MINUTE), waits_before=MINUTE, leaves_late_out=False)

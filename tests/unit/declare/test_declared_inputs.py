@@ -1,4 +1,5 @@
-"""Several sources of a pipeline: what can't work is refused with the way out, and one source is declared as it ever was."""
+"""Several sources of a pipeline: what can't work is refused with the way out, and one source is declared as it ever
+was."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ def pipeline(**changed: Any) -> Pipeline:
 def till(**changed: Any) -> Input:
     """One with columns of its own."""
     columns = {"id": "no", "at": "created", "amount": "cents / 100.0D", "shop": "'berlin'"}
-    options: dict[str, Any] = {"source": Files(format="csv"), "schema": OWN, "columns": columns, "idle_after": timedelta(hours=1)}
+    options: dict[str, Any] = {
+        "source": Files(format="csv"),
+        "schema": OWN,
+        "columns": columns,
+        "idle_after": timedelta(hours=1),
+    }
     return Input(**(options | changed))
 
 

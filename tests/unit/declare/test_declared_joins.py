@@ -1,4 +1,5 @@
-"""Joins as they are declared: what can't work is refused, what has none is as it was, and which windows are computed again."""
+"""Joins as they are declared: what can't work is refused, what has none is as it was, and which windows are computed
+again."""
 
 from __future__ import annotations
 
@@ -80,7 +81,13 @@ def test_a_join_decides_the_fingerprint_of_its_own_output_alone() -> None:
     plain = Output(name="rows", transform=f"{__name__}:orders", sink=Delta())
     assert "join" not in output_parts(pipeline(plain), "rows", {"rows": ""})["outputs"]["rows"]
 
-    others: tuple[dict[str, Any], ...] = ({"within": MINUTE}, {"on": "id"}, {"kind": "left"}, {"left": f"{__name__}:payments"}, {})
+    others: tuple[dict[str, Any], ...] = (
+        {"within": MINUTE},
+        {"on": "id"},
+        {"kind": "left"},
+        {"left": f"{__name__}:payments"},
+        {},
+    )
     joins = [pipeline(output(join=Join(**JOIN | other))) for other in others]
     assert len({loading.fingerprint(one, "paid") for one in joins}) == len(others)
     now = loading.parts(joins[-1], "paid")

@@ -1,4 +1,5 @@
-"""Lookups as they are declared: what can't work is refused, what has none is as it was, and a function takes what it is given."""
+"""Lookups as they are declared: what can't work is refused, what has none is as it was, and a function takes what it is
+given."""
 
 from __future__ import annotations
 
@@ -103,7 +104,12 @@ def test_a_function_takes_what_its_output_gives_it() -> None:
 def test_a_pipeline_without_lookups_is_as_it_was_and_with_one_it_is_another() -> None:
     """A fingerprint from before there were lookups stays; a lookup, its table or its keys make another."""
     assert "lookups" not in loading.parts(pipeline(output(lookups=())), "sums")["outputs"]["sums"]
-    others = [(), CITIES, Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"]), Lookup(name="cities", table=Postgres(table="a.b"), keys="shop")]
+    others = [
+        (),
+        CITIES,
+        Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"]),
+        Lookup(name="cities", table=Postgres(table="a.b"), keys="shop"),
+    ]
     found = {loading.fingerprint(pipeline(output(lookups=given)), "sums") for given in others}
     assert len(found) == len(others)
 

@@ -96,7 +96,10 @@ def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
 def test_a_map_among_the_keys_is_refused() -> None:
     """Also inside a column, for every sink with keys: neither Spark nor a database compares two of them."""
     types = {"id": "string", "cents": "bigint", "marks": "array<map<string,bigint>>"}
-    for declared in (Postgres(table="a.b", write="increment", keys=("id", "marks")), Delta(write="upsert", keys=("id", "marks"))):
+    for declared in (
+        Postgres(table="a.b", write="increment", keys=("id", "marks")),
+        Delta(write="upsert", keys=("id", "marks")),
+    ):
         with pytest.raises(Refused, match=r"column marks is array<map<string,bigint>>, and is a key"):
             newest.check_rows(pipeline(declared).output("rows"), types)
     newest.check_rows(pipeline(Delta()).output("rows"), types)

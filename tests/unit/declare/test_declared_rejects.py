@@ -45,7 +45,9 @@ def output(name: str = "sums", **more: Any) -> Output:
 
 def pipeline(*outputs: Output) -> Pipeline:
     """A pipeline of them."""
-    return Pipeline(name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs)
+    return Pipeline(
+        name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs
+    )
 
 
 UNSOUND = f"{__name__}:unsound"
@@ -77,9 +79,16 @@ def test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_anoth
 
 @pytest.mark.parametrize(
     ("window", "stateless", "need"),
-    [(Fixed(MINUTE), False, Need.BOTH), (Fixed(MINUTE), True, Need.BACKFILL), (None, True, Need.NOTHING), (None, False, Need.LINEAGE)],
+    [
+        (Fixed(MINUTE), False, Need.BOTH),
+        (Fixed(MINUTE), True, Need.BACKFILL),
+        (None, True, Need.NOTHING),
+        (None, False, Need.LINEAGE),
+    ],
 )
-def test_a_plan_tells_of_another_function_as_of_a_changed_transform(window: Fixed | None, stateless: bool, need: Need) -> None:
+def test_a_plan_tells_of_another_function_as_of_a_changed_transform(
+    window: Fixed | None, stateless: bool, need: Need
+) -> None:
     """What is written, and the sums of open windows, have rejected by the old one."""
     before, after = (loading.parts(pipeline(output(window=window, reject=given)), "sums") for given in ("", UNSOUND))
     for one, other in ((before, after), (after, before)):

@@ -1,4 +1,5 @@
-"""Outputs with state of their own as they are declared: what can't work is refused, and what has run under another state is told."""
+"""Outputs with state of their own as they are declared: what can't work is refused, and what has run under another
+state is told."""
 
 from __future__ import annotations
 
@@ -104,7 +105,12 @@ def output(name: str = "silences", state: Any = None, **changed: Any) -> Output:
 def pipeline(*outputs: Output) -> Pipeline:
     """A pipeline with these outputs."""
     return Pipeline(
-        name="shop", source=Files(), schema="id string, device string, at timestamp", record_id="id", event_time="at", outputs=outputs
+        name="shop",
+        source=Files(),
+        schema="id string, device string, at timestamp",
+        record_id="id",
+        event_time="at",
+        outputs=outputs,
     )
 
 
@@ -179,7 +185,10 @@ def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() ->
     assert len({loading.fingerprint(one, "silences") for one in made}) == len(others)
     now = loading.parts(made[-1], "silences")
     for one in made[:-1]:
-        assert {change.need for change in changes("silences", loading.parts(one, "silences"), now)} <= {Need.LINEAGE, Need.NOTHING}
+        assert {change.need for change in changes("silences", loading.parts(one, "silences"), now)} <= {
+            Need.LINEAGE,
+            Need.NOTHING,
+        }
         assert Need.LINEAGE in {change.need for change in changes("silences", loading.parts(one, "silences"), now)}
 
 
@@ -188,13 +197,25 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
     now = loading.parts(pipeline(output()), "silences")
     assert now["outputs"]["silences"]["state"] == loading.state(output())
     other = {"outputs": {"silences": now["outputs"]["silences"] | {"source": "class Silence: pass"}}}
-    assert [(change.part, change.need) for change in changes("silences", other, now)] == [("source of output silences", Need.NOTHING)]
+    assert [(change.part, change.need) for change in changes("silences", other, now)] == [
+        ("source of output silences", Need.NOTHING)
+    ]
     wider = {"outputs": {"silences": now["outputs"]["silences"] | {"state": "value count: n bigint, m bigint"}}}
     [changed] = changes("silences", wider, now)
-    assert (changed.part, changed.before, changed.need) == ("state of output silences", "value count: n bigint, m bigint", Need.LINEAGE)
+    assert (changed.part, changed.before, changed.need) == (
+        "state of output silences",
+        "value count: n bigint, m bigint",
+        Need.LINEAGE,
+    )
     [changed] = changes("silences", sent(wider), sent(now))
     assert changed.need is Need.NAME
-    without = {"outputs": {"silences": {part: told for part, told in now["outputs"]["silences"].items() if part not in ("stateful", "state")}}}
+    without = {
+        "outputs": {
+            "silences": {
+                part: told for part, told in now["outputs"]["silences"].items() if part not in ("stateful", "state")
+            }
+        }
+    }
     assert {change.need for change in changes("silences", without, now)} == {Need.NAME}
 
 

@@ -26,7 +26,14 @@ def over(schema: str = SHOP.schema, record_id: tuple[str, ...] = (), **options: 
 def chain(name: str, reads: str, **sink: Any) -> Pipeline:
     """A pipeline over a table, with one output."""
     output = Output(name="out", transform="t:f", window=Fixed(timedelta(hours=1)), sink=Delta(**sink))
-    return Pipeline(name=name, source=DeltaSource(path=reads), schema="id string, at timestamp", record_id=(), event_time="at", outputs=output)
+    return Pipeline(
+        name=name,
+        source=DeltaSource(path=reads),
+        schema="id string, at timestamp",
+        record_id=(),
+        event_time="at",
+        outputs=output,
+    )
 
 
 def replaced_late() -> Pipeline:
@@ -82,7 +89,12 @@ def test_what_can_work_is_taken() -> None:
     assert over(CHANGES, ("id", "_commit_version", "_change_type"), changes=True).record_id
     following.check([chain("c", "b/out"), chain("b", "a/out"), chain("a", "raw")])
     assert following.followed(chain("b", "a/out"), [chain("a", "raw")]) == [("a", "out")]
-    both = replace(SHOP, source=Pipeline.source, sources={"a": DeltaSource(path="a/out"), "b": Input(source=DeltaSource(path="b/out"))}, id_space="shared")
+    both = replace(
+        SHOP,
+        source=Pipeline.source,
+        sources={"a": DeltaSource(path="a/out"), "b": Input(source=DeltaSource(path="b/out"))},
+        id_space="shared",
+    )
     assert following.followed(both, [chain("b", "raw"), chain("a", "raw")]) == [("b", "out"), ("a", "out")]
 
 

@@ -11,8 +11,18 @@ from onlyonce.declare.pipeline import Custom, Delta, DeltaSource, Files, Input, 
 from onlyonce.declare.sources.message_formats import Avro
 from onlyonce.model.errors import Refused
 
-SCHEMA = "id string, at timestamp, born date, wall timestamp_ntz, o struct<sent: timestamp, many: array<struct<on: date>>>, m map<string, timestamp>"
-RIGHT = {"at": "epoch_ms", "born": "%d/%m/%Y", "wall": "%d/%m/%Y %H:%M", "o.sent": "epoch_s", "o.many.on": "%d.%m.%Y", "m": "%Y%m%d"}
+SCHEMA = (
+    "id string, at timestamp, born date, wall timestamp_ntz, o struct<sent: timestamp, many: "
+    "array<struct<on: date>>>, m map<string, timestamp>"
+)
+RIGHT = {
+    "at": "epoch_ms",
+    "born": "%d/%m/%Y",
+    "wall": "%d/%m/%Y %H:%M",
+    "o.sent": "epoch_s",
+    "o.many.on": "%d.%m.%Y",
+    "m": "%Y%m%d",
+}
 
 
 def pipeline(**changed: Any) -> Pipeline:
@@ -27,8 +37,19 @@ def test_forms_are_part_of_the_declaration() -> None:
     """Of a pipeline and of one of several sources; a pipeline without any is as it was."""
     assert identity.receive_parts(pipeline(formats=RIGHT))["formats"] == RIGHT
     assert "formats" not in identity.receive_parts(pipeline())
-    sources: dict[str, Any] = {"a": Input(source=Files(inbox="/a"), schema=SCHEMA, formats=RIGHT), "b": Files(inbox="/b")}
-    several: dict[str, Any] = {"name": "shop", "schema": SCHEMA, "record_id": "id", "event_time": "at", "outputs": pipeline().outputs, "sources": sources, "id_space": "shared"}
+    sources: dict[str, Any] = {
+        "a": Input(source=Files(inbox="/a"), schema=SCHEMA, formats=RIGHT),
+        "b": Files(inbox="/b"),
+    }
+    several: dict[str, Any] = {
+        "name": "shop",
+        "schema": SCHEMA,
+        "record_id": "id",
+        "event_time": "at",
+        "outputs": pipeline().outputs,
+        "sources": sources,
+        "id_space": "shared",
+    }
     both = Pipeline(**several)
     assert [dict(both.of_source(name).formats) for name in "ab"] == [RIGHT, {}]
     assert [one.get("formats") for one in identity.receive_parts(both)["inputs"].values()] == [RIGHT, None]

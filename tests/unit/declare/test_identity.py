@@ -97,7 +97,10 @@ def unread(value: Any, read: set[str]) -> set[str]:
 def parts_of(pipeline: Pipeline) -> list[dict[str, Any]]:
     """Return the parts of receive and of the first output."""
     output = pipeline.outputs[0].name
-    return [identity.receive_parts(pipeline), identity.output_parts(pipeline, output, {one.name: "f" for one in pipeline.outputs})]
+    return [
+        identity.receive_parts(pipeline),
+        identity.output_parts(pipeline, output, {one.name: "f" for one in pipeline.outputs}),
+    ]
 
 
 @pytest.mark.parametrize(("value", "decides_nothing"), DECIDES_NOTHING, ids=lambda one: type(one).__name__)
@@ -133,10 +136,13 @@ def test_every_option_of_an_output_is_in_the_identity_or_named() -> None:
 
 
 def test_every_option_of_a_pipeline_and_an_input_is_in_the_identity_or_named() -> None:
-    """How much is read at once, and how long something is kept, decide no result. The mode is in the row of each batch, and an end by
-    silence in the log."""
+    """How much is read at once, and how long something is kept, decide no result.
+
+    The mode is in the row of each batch, and an end by silence in the log."""
     source, read_of_source = watched(Input(source=Files(inbox="/a")))
-    several = replace(SHOP, source=ONE_OF_SEVERAL, sources={"a": source, "b": Input(source=Files(inbox="/b"))}, id_space="shared")
+    several = replace(
+        SHOP, source=ONE_OF_SEVERAL, sources={"a": source, "b": Input(source=Files(inbox="/b"))}, id_space="shared"
+    )
     read_of_source.clear()
     read: set[str] = set()
     for one in (SHOP, several):
@@ -156,14 +162,22 @@ def test_a_class_without_an_identity_stops() -> None:
 
 def test_an_option_of_a_reader_that_is_no_plain_value_is_refused() -> None:
     """Its text would differ from process to process; a time has a text that stays."""
-    assert identity.of(Custom(reader="m:R", needs_dedup=True, options={"every": MINUTE}))["options"] == {"every": "0:01:00"}
+    assert identity.of(Custom(reader="m:R", needs_dedup=True, options={"every": MINUTE}))["options"] == {
+        "every": "0:01:00"
+    }
     with pytest.raises(Refused, match=r"options\['client'\] is no plain value"):
         identity.of(Custom(reader="m:R", needs_dedup=True, options={"client": object()}))
 
 
 def test_the_stored_parts_and_their_hash_stay() -> None:
-    """These literals are in the log of every platform. Whoever changes them changes the identity of every declaration."""
-    received, written = identity.receive_parts(SHOP), identity.output_parts(SHOP, "per_shop", {"per_shop": "f", "total": "g"})
+    """These literals are in the log of every platform.
+
+    Whoever changes them changes the identity of every declaration.
+    """
+    received, written = (
+        identity.receive_parts(SHOP),
+        identity.output_parts(SHOP, "per_shop", {"per_shop": "f", "total": "g"}),
+    )
     columns = [["id", "string"], ["shop", "string"], ["at", "timestamp"], ["cents", "bigint"], ["weight", "double"]]
     assert received == {
         "version": 1, "columns": columns, "record_id": ["id"], "event_time": "at", "max_ahead": "1 day, 0:00:00",
@@ -180,12 +194,21 @@ def test_the_stored_parts_and_their_hash_stay() -> None:
 
 def test_the_order_of_columns_and_the_schema_are_part_of_every_query() -> None:
     """A file of CSV has its columns in that order, and a function gets them."""
+
     def of(schema: str) -> tuple[str, str]:
         output = Output(name="rows", transform="m:f", sink=Delta())
-        pipeline = Pipeline(name="p", source=Files(format="csv"), schema=schema, record_id="id", event_time="at", outputs=output)
-        return identity.digest(identity.receive_parts(pipeline)), identity.digest(identity.output_parts(pipeline, "rows", {"rows": "f"}))
+        pipeline = Pipeline(
+            name="p", source=Files(format="csv"), schema=schema, record_id="id", event_time="at", outputs=output
+        )
+        return identity.digest(identity.receive_parts(pipeline)), identity.digest(
+            identity.output_parts(pipeline, "rows", {"rows": "f"})
+        )
 
-    plain, turned, grown = of("id string, at timestamp"), of("at timestamp, id string"), of("id string, at timestamp, more int")
+    plain, turned, grown = (
+        of("id string, at timestamp"),
+        of("at timestamp, id string"),
+        of("id string, at timestamp, more int"),
+    )
     assert all(len({*each}) == 3 for each in zip(plain, turned, grown, strict=True))
     assert of("id  STRING,at TIMESTAMP") == plain
 

@@ -54,7 +54,8 @@ def test_what_cannot_work_is_refused_when_it_is_declared(make: Callable[[], Any]
 
 
 def test_a_format_is_part_of_the_declaration_and_where_its_registry_is_is_not() -> None:
-    """So a batch that was begun under another one is not replayed by it; a topic of plain JSON has the fingerprint that it had."""
+    """So a batch that was begun under another one is not replayed by it; a topic of plain JSON has the fingerprint that
+    it had."""
     of = {
         "plain": pipeline(", schema_id int", key="id"),
         "avro": pipeline(", schema_id int", value=Avro(registry=URL), key="id"),
@@ -62,7 +63,9 @@ def test_a_format_is_part_of_the_declaration_and_where_its_registry_is_is_not() 
         "protobuf": pipeline(", schema_id int", value=Protobuf(registry=URL), key="id"),
         "checked": pipeline(", schema_id int", value=JsonSchema(registry=URL), key="id"),
         "unchecked": pipeline(", schema_id int", value=JsonSchema(registry=URL, validate=False), key="id"),
-        "keyed": pipeline(", schema_id int, key_schema_id int", value=Avro(registry=URL), key=Avro(registry=URL, columns="id")),
+        "keyed": pipeline(
+            ", schema_id int, key_schema_id int", value=Avro(registry=URL), key=Avro(registry=URL, columns="id")
+        ),
     }
     marks = {name: fingerprint(one, "receive") for name, one in of.items()}
     assert marks.pop("moved") == marks["avro"]

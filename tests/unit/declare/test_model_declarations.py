@@ -73,8 +73,9 @@ def test_declarations_of_a_tuple_are_declarations(write: Callable[..., Path]) ->
 
 
 def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
-    """Also a dataclass, which asks for its module while it is made. Afterwards nobody finds the module by its name: what is
-    in it goes to executors by value."""
+    """Also a dataclass, which asks for its module while it is made.
+
+    Afterwards nobody finds the module by its name: what is in it goes to executors by value."""
     path = write("a")
     shop = "from dataclasses import dataclass\n@dataclass\nclass Shop:\n    name: str\n"
     path.write_text(f"from __future__ import annotations\n{shop}{path.read_text()}")
@@ -168,7 +169,10 @@ def test_a_transform_that_is_not_there_is_refused(transform: str) -> None:
     assert "'module:function'" in refusal.value.hint
 
 
-WRITTEN = "import pyspark_is_not_here\ntry:\n    from x import rew\nexcept ImportError:\n    rew = None\ndef raw(rows):\n    return rows\n"
+WRITTEN = (
+    "import pyspark_is_not_here\ntry:\n    from x import rew\nexcept ImportError:\n    rew = None\ndef "
+    "raw(rows):\n    return rows\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +209,13 @@ def test_the_shipped_declarations_need_no_spark(monkeypatch: pytest.MonkeyPatch)
     assert list(declarations.load([settings.ROOT / "jobs" / "pipelines.py"])) == ["flights", "user_counts"]
 
 
-# --- fingerprints ------------------------------------------------------------------------------------------------------
+# --- fingerprints
+# ------------------------------------------------------------------------------------------------------
 
-CODE = "def totals(rows):\n    return rows\n\n\ndef of_totals(rows):\n    return rows\n\n\ndef other(rows):\n    return rows\n"
+CODE = (
+    "def totals(rows):\n    return rows\n\n\ndef of_totals(rows):\n    return rows\n\n\ndef other(rows):\n   "
+    " return rows\n"
+)
 
 
 @pytest.fixture

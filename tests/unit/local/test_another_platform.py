@@ -10,7 +10,10 @@ from onlyonce.local import platform
 from onlyonce.model.errors import Refused
 
 URLS = {
-    "ONLYONCE_DATABASE_URL": ("postgresql+psycopg2://onlyonce_writer:secret@db.example:5433/flights", "db.example:5433/flights"),
+    "ONLYONCE_DATABASE_URL": (
+        "postgresql+psycopg2://onlyonce_writer:secret@db.example:5433/flights",
+        "db.example:5433/flights",
+    ),
     "ONLYONCE_AIRFLOW_URL": ("http://airflow-api-server:8080", "http://airflow-api-server:8080"),
 }
 

@@ -20,7 +20,8 @@ def fed(inbox: Path, **options: object) -> Counter[bytes]:
 
 
 def test_files_hold_the_data_set_with_its_redeliveries(tmp_path: Path) -> None:
-    """The lines of the feed of whole files, in whole lines; the same call again appends nothing, one that was cut short the rest."""
+    """The lines of the feed of whole files, in whole lines; the same call again appends nothing, one that was cut short
+    the rest."""
     deliver.feed("user_counts", tmp_path / "whole", records=500, duplicates=0.2)
     whole = Counter(line for path in (tmp_path / "whole").iterdir() for line in path.read_bytes().splitlines())
 

@@ -26,7 +26,15 @@ def test_a_location_has_one_name(text: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["s3://key:secret@bucket/a", "s3://bucket/a?endpoint_override=x", "s3:/bucket", "hdfs://host/a", "s3://", "s3://bucket/../a", "file:///a"],
+    [
+        "s3://key:secret@bucket/a",
+        "s3://bucket/a?endpoint_override=x",
+        "s3:/bucket",
+        "hdfs://host/a",
+        "s3://",
+        "s3://bucket/../a",
+        "file:///a",
+    ],
 )
 def test_a_url_of_another_kind_or_with_a_secret_is_refused_and_the_secret_not_told(text: str) -> None:
     with pytest.raises(Refused) as told:

@@ -156,7 +156,8 @@ def test_no_time_stays_no_time() -> None:
 
 
 def test_a_stream_closes_by_what_batches_before_have_read() -> None:
-    """Each batch closes the windows from where the one before ended, up to where its own reading begins; so does a later life."""
+    """Each batch closes the windows from where the one before ended, up to where its own reading begins; so does a
+    later life."""
     first = replace(PLAN, source_from=None, source_to={"reservoirVersion": 3})
     second = replace(PLAN, source_from=first.source_to, source_to={"reservoirVersion": 5})
     third = replace(PLAN, source_from=second.source_to, source_to={"reservoirVersion": 9})

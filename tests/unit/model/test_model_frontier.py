@@ -29,8 +29,16 @@ windows = st.sampled_from(
         Fixed(timedelta(days=1), timezone="Africa/Casablanca"),
         Session(timedelta(seconds=5)),
         Joined(timedelta(minutes=3), within=timedelta(seconds=70)),
-        Chained(timedelta(minutes=3), upstream=Sliding(timedelta(seconds=6), timedelta(seconds=2)), waits_before=timedelta(seconds=4)),
-        Chained(timedelta(minutes=9), upstream=Chained(timedelta(minutes=3), upstream=Fixed(timedelta(seconds=7))), waits_before=timedelta(seconds=1)),
+        Chained(
+            timedelta(minutes=3),
+            upstream=Sliding(timedelta(seconds=6), timedelta(seconds=2)),
+            waits_before=timedelta(seconds=4),
+        ),
+        Chained(
+            timedelta(minutes=9),
+            upstream=Chained(timedelta(minutes=3), upstream=Fixed(timedelta(seconds=7))),
+            waits_before=timedelta(seconds=1),
+        ),
     ]
 )
 latenesses = st.integers(0, 10 * SECOND)
@@ -339,7 +347,8 @@ def run_cut(chance: random.Random, commits: list[Commit], stream: Stream) -> Str
 @pytest.mark.parametrize("seed", range(8))
 def test_streams_over_closes_drop_nothing_double_nothing_and_equal_the_batch(seed: int) -> None:
     """Random histories, seven outputs of different windows on the same stored frontiers, batches cut at random: no row
-    meets Spark's own drop, each record is in one result for each of its windows in time, and the results are the batch's."""
+    meets Spark's own drop, each record is in one result for each of its windows in time, and the results are the
+    batch's."""
     late = kept = 0
     for number in range(60):
         for window, lateness in OUTPUTS:

@@ -20,7 +20,10 @@ def test_a_search_is_due_at_each_third_failure() -> None:
 
 def test_of_a_workers_error_the_line_is_told_with_which_its_traceback_ends() -> None:
     """Spark puts its own words before it."""
-    text = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File 'x', line 1\nArithmeticError: no\n"
+    text = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File 'x', line "
+        "1\nArithmeticError: no\n"
+    )
 
     assert told(RuntimeError(text)) == "ArithmeticError: no"
     assert told(RuntimeError("the disk\nis gone")) == "the disk"

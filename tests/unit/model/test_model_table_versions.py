@@ -52,7 +52,9 @@ def test_rows_that_were_there_before_are_not_new() -> None:
 
 def test_the_feed_of_a_version_says_all_that_it_changes() -> None:
     """Its files are those of the feed; without any, what it adds is inserted and what it removes is deleted."""
-    assert [(file.path, file.change) for file in changed({"cdc": {"path": "c"}}, add("a"), remove("b"))] == [("c", BY_ROW)]
+    assert [(file.path, file.change) for file in changed({"cdc": {"path": "c"}}, add("a"), remove("b"))] == [
+        ("c", BY_ROW)
+    ]
     assert [(file.path, file.change) for file in changed(add("a"), remove("b"))] == [("b", DELETE), ("a", INSERT)]
     assert [(file.path, file.change) for file in changed(add("a"), feed=False)] == [("a", INSERT)]
 
@@ -66,12 +68,24 @@ def test_a_file_that_is_added_and_removed_has_two_places() -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "deletes": (lambda: appended(remove("a")), "version 7 deletes rows"),
     "rewrites": (lambda: appended(remove("a"), add("b")), "version 7 rewrites rows"),
-    "rewrites, deletes ignored": (lambda: appended(remove("a"), add("b"), ignore_deletes=True), "ignore_deletes does not help"),
+    "rewrites, deletes ignored": (
+        lambda: appended(remove("a"), add("b"), ignore_deletes=True),
+        "ignore_deletes does not help",
+    ),
     "no word on data": (lambda: appended({"remove": {"path": "a"}}), "version 7 deletes rows"),
     "a vector": (lambda: appended(add("a", deletionVector=VECTOR)), "version 7 has files with deletion vectors"),
-    "a vector in place of rows": (lambda: appended(remove("a"), add("a", deletionVector=VECTOR)), "version 7 rewrites rows"),
-    "changes by a vector": (lambda: changed(remove("a"), add("a", deletionVector=VECTOR)), "version 7 has files with deletion vectors"),
-    "what a vector had left": (lambda: changed(remove("a", deletionVector=VECTOR)), "version 7 has files with deletion vectors"),
+    "a vector in place of rows": (
+        lambda: appended(remove("a"), add("a", deletionVector=VECTOR)),
+        "version 7 rewrites rows",
+    ),
+    "changes by a vector": (
+        lambda: changed(remove("a"), add("a", deletionVector=VECTOR)),
+        "version 7 has files with deletion vectors",
+    ),
+    "what a vector had left": (
+        lambda: changed(remove("a", deletionVector=VECTOR)),
+        "version 7 has files with deletion vectors",
+    ),
     "no feed": (lambda: changed(remove("a"), feed=False), "start=8"),
 }
 

@@ -32,9 +32,14 @@ def test_the_same_content_passes(rows: int, exact: str, values: dict[str, list[f
 
 
 @QUICK
-@given(st.lists(st.floats(-1e12, 1e12) | st.just(math.nan), min_size=1, max_size=60), st.randoms(use_true_random=False), st.integers(0, 60))
+@given(
+    st.lists(st.floats(-1e12, 1e12) | st.just(math.nan), min_size=1, max_size=60),
+    st.randoms(use_true_random=False),
+    st.integers(0, 60),
+)
 def test_float_sums_pass_in_any_order_of_the_rows(values: list[float], chance: random.Random, cut: int) -> None:
-    """The last digits of a sum depend on the order of its terms; a healthy job never stops for them, also if debits and credits leave a sum of 0."""
+    """The last digits of a sum depend on the order of its terms; a healthy job never stops for them, also if debits and
+    credits leave a sum of 0."""
     ledger = [*values, *(-value for value in values)]
     shuffled = chance.sample(ledger, len(ledger))
     one, parts = (_added_up(some) for some in ([ledger], [shuffled[:cut], shuffled[cut:]]))
@@ -60,7 +65,12 @@ def test_a_ledger_that_is_added_up_in_another_way_is_the_same() -> None:
 def test_a_nan_hides_no_other_float() -> None:
     """Also an infinity does not."""
     there = float_sums.of([math.nan, math.inf, 1.5])
-    for other in ([math.nan, math.inf, 1.6], [math.nan, math.nan, math.inf, 1.5], [math.nan, -math.inf, 1.5], [math.inf, 1.5]):
+    for other in (
+        [math.nan, math.inf, 1.6],
+        [math.nan, math.nan, math.inf, 1.5],
+        [math.nan, -math.inf, 1.5],
+        [math.inf, 1.5],
+    ):
         assert not there.same_as(float_sums.of(other))
 
 

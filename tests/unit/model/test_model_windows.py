@@ -56,8 +56,16 @@ small = st.integers(1, 9).map(lambda n: timedelta(microseconds=n))
 
 
 @QUICK
-@given(st.one_of(st.builds(Fixed, small), st.builds(lambda slide, count: Sliding(slide * count, slide), small, st.integers(1, 5))), times, st.integers(0, 60))
-def test_an_interval_has_an_end_if_a_window_that_begins_before_it_ends_there(window: Fixed | Sliding, after: int, length: int) -> None:
+@given(
+    st.one_of(
+        st.builds(Fixed, small), st.builds(lambda slide, count: Sliding(slide * count, slide), small, st.integers(1, 5))
+    ),
+    times,
+    st.integers(0, 60),
+)
+def test_an_interval_has_an_end_if_a_window_that_begins_before_it_ends_there(
+    window: Fixed | Sliding, after: int, length: int
+) -> None:
     """After its first instant, and up to its last."""
     before = range(after - micros(window.size), after + length)
     there = {end for time in before for _, end in window.assign(time)}

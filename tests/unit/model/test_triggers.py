@@ -21,7 +21,10 @@ from onlyonce.model.windows import Fixed, Session, micros
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("trigger", [AfterRecords(1), AfterRecords(7), AfterTime(timedelta(microseconds=1)), AfterTime(timedelta(microseconds=30))])
+@pytest.mark.parametrize(
+    "trigger",
+    [AfterRecords(1), AfterRecords(7), AfterTime(timedelta(microseconds=1)), AfterTime(timedelta(microseconds=30))],
+)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window(trigger: Trigger, seed: int) -> None:
     """Batch after batch, the numbers that are held decide as a list of all records that wait does."""
@@ -65,7 +68,9 @@ def output(panes: Any = BY_COUNT, **more: Any) -> Output:
 
 def pipeline(*outputs: Output) -> Pipeline:
     """A pipeline of them."""
-    return Pipeline(name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs)
+    return Pipeline(
+        name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs
+    )
 
 
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
@@ -101,4 +106,8 @@ def test_a_plan_tells_of_a_trigger() -> None:
     )
     assert [change.need for change in changes("sums", on_time, by_count)] == [Need.LINEAGE]
     [change] = changes("sums", by_count, by_time)
-    assert (change.before, change.after, change.need) == ("after_records(records=1000)", "after_time(time=0:01:00)", Need.NOTHING)
+    assert (change.before, change.after, change.need) == (
+        "after_records(records=1000)",
+        "after_time(time=0:01:00)",
+        Need.NOTHING,
+    )

@@ -37,10 +37,16 @@ def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen:
 
 
 def test_values_of_a_record_over_several_lines_are_found() -> None:
-    """The record is meant as a whole, and so is one whose value has a line feed; a line within another record is none."""
+    """The record is meant as a whole, and so is one whose value has a line feed; a line within another record is
+    none."""
     first, second, third = b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2'
     content = first + b"\r\n" + second + b"\n" + third + b"\n"
-    for where, meant in (("id = 7", [first]), ("id = 8", [second]), ("user = 'u1'", [first, second]), ("note = 'a\nb'", [third])):
+    for where, meant in (
+        ("id = 7", [first]),
+        ("id = 8", [second]),
+        ("user = 'u1'", [first, second]),
+        ("note = 'a\nb'", [third]),
+    ):
         condition = erasing.read(where, {"id": "bigint", "note": "string", "user": "string"})
 
         places = input_files.places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)

@@ -49,7 +49,9 @@ def test_folded_rows_close_the_windows_that_all_rows_close(seed: int) -> None:
     for part in PARTS:
         assert _largest([getattr(one, part) for one in left]) == _largest([getattr(one, part) for one in told])
     window = Fixed(timedelta(hours=1))
-    assert _largest([closed_until(one, window, 0) for one in left]) == _largest([closed_until(one, window, 0) for one in told])
+    assert _largest([closed_until(one, window, 0) for one in left]) == _largest(
+        [closed_until(one, window, 0) for one in told]
+    )
 
 
 def _largest(values: list[int | None]) -> int | None:

@@ -45,7 +45,8 @@ def in_parquet() -> bytes:
 
 
 def in_footer() -> bytes:
-    """The value is the largest of a column whose rows have gone from this file by a filter: here the rows have another name."""
+    """The value is the largest of a column whose rows have gone from this file by a filter: here the rows have another
+    name."""
     sink = io.BytesIO()
     parquet.write_table(pa.table({"shop": [WHO]}), sink)
     return sink.getvalue()
@@ -149,16 +150,31 @@ def test_value_is_found_by_the_name_that_a_source_has_for_the_column() -> None:
 def test_message_in_hexadecimal_is_searched_by_the_lengths_of_its_strings() -> None:
     """Avro and Protobuf have no names and no space between values. The beginning of a longer value is another value."""
     asked = mentions("id = 'u17-secret' AND number = -300")
-    schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": [{"name": "id", "type": "string"}, {"name": "note", "type": "string"}, {"name": "number", "type": "long"}]})
+    schema = fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "row",
+            "fields": [
+                {"name": "id", "type": "string"},
+                {"name": "note", "type": "string"},
+                {"name": "number", "type": "long"},
+            ],
+        }
+    )
     found = []
     for who, number in (("u17-secret", -300), ("u17-secret0", -300), ("u17-secret", 300)):
         sink = io.BytesIO(b"\0\0\0\0\1")
         sink.seek(5)
-        fastavro.schemaless_writer(sink, schema, {"id": who, "note": "n" * 49, "number": number})  # the length of the note is a letter
+        fastavro.schemaless_writer(
+            sink, schema, {"id": who, "note": "n" * 49, "number": number}
+        )  # the length of the note is a letter
         found.append(asked.in_message(sink.getvalue().hex().upper()))
     of_protobuf = b"\x0a\x0au17-secret\x10".hex() + "d4fd" + 7 * "ff" + "01"
     assert found == [True, False, False]
-    assert [asked.in_message(of_protobuf), asked.in_row({"note": None, "oo_raw": of_protobuf, "number": -300})] == [True, True]
+    assert [asked.in_message(of_protobuf), asked.in_row({"note": None, "oo_raw": of_protobuf, "number": -300})] == [
+        True,
+        True,
+    ]
 
 
 def test_value_over_two_lines_of_csv_is_found() -> None:
@@ -177,7 +193,8 @@ def test_format_without_decoder_is_named() -> None:
 
 
 def test_bound_has_the_beginning_of_a_long_value() -> None:
-    """Delta's log keeps 32 characters of a column's least and largest value, a manifest of Iceberg 16, the last of them raised."""
+    """Delta's log keeps 32 characters of a column's least and largest value, a manifest of Iceberg 16, the last of them
+    raised."""
     long = mentions(sql("a.person.with.a.long.name@example.org"))
     stats = json.dumps({"minValues": {"shop": "a.person.with.a.long.name@exampl"}})
     assert decoders.count(json.dumps({"add": {"stats": stats}}).encode(), long) == 1

@@ -1,4 +1,5 @@
-"""The table of places of a value is complete: each is planted by a test, and each source, sink, log and sentence of a receipt is a place."""
+"""The table of places of a value is complete: each is planted by a test, and each source, sink, log and sentence of a
+receipt is a place."""
 
 from __future__ import annotations
 
@@ -15,10 +16,18 @@ from tests.support.erasure_places import PLACES, by_path
 
 
 def planted() -> Iterator[str]:
-    """Yield each place that a test is marked with. The modules are read and not imported, since many of them import Spark."""
+    """Yield each place that a test is marked with.
+
+    The modules are read and not imported, since many of them import Spark.
+    """
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         if re.search("^@plants", source := file.read_text(), re.MULTILINE):
-            marks = [mark for test in ast.parse(source).body if isinstance(test, ast.FunctionDef) for mark in test.decorator_list]
+            marks = [
+                mark
+                for test in ast.parse(source).body
+                if isinstance(test, ast.FunctionDef)
+                for mark in test.decorator_list
+            ]
             for mark in marks:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "plants":
                     yield from by_path() if ast.unparse(mark.args[0]) == "*PLACES" else map(ast.literal_eval, mark.args)
@@ -40,4 +49,7 @@ def test_a_receipt_says_why_a_place_can_not_be_searched() -> None:
     """One line for each place that any installation may have."""
     lines = [one.line() for one in unsearched.UNKNOWN]
     assert all(re.fullmatch(r"[^\n]+: not searched: onlyonce [^;\n]+; [^\n]+", line) for line in lines)
-    assert all(any(what in line for line in lines) for what in ("backups", "PostgreSQL", "xcom", "rendered_task_instance_fields", "copies"))
+    assert all(
+        any(what in line for line in lines)
+        for what in ("backups", "PostgreSQL", "xcom", "rendered_task_instance_fields", "copies")
+    )

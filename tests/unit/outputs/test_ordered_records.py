@@ -36,7 +36,8 @@ def test_the_records_of_a_key_come_in_order_of_event_time_and_then_of_their_ids(
 
 
 def test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound() -> None:
-    """Each key begins with no state, though the processor is the same; one whose timers are set behind the bound has its records only."""
+    """Each key begins with no state, though the processor is the same; one whose timers are set behind the bound has
+    its records only."""
     alone = Alone(Silences(), list(COLUMNS), micros(GAP))
     for _ in range(2):
         found = alone.rows(("a",), records(30, 5, 0))

@@ -37,7 +37,10 @@ RECORD = pa.schema(
 
 def records(*names: str) -> pa.RecordBatch:
     """One record for each name."""
-    rows = [{"a.b": name, "oo_high": n, "oo_low": -n, "oo_event_time": NOW, PLACED: dict(zip(PLACE, (5, n), strict=True))} for n, name in enumerate(names)]
+    rows = [
+        {"a.b": name, "oo_high": n, "oo_low": -n, "oo_event_time": NOW, PLACED: dict(zip(PLACE, (5, n), strict=True))}
+        for n, name in enumerate(names)
+    ]
     return pa.RecordBatch.from_pylist(rows, schema=RECORD)
 
 
@@ -48,7 +51,8 @@ def written(folder: Path, paths: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path: Path) -> None:
-    """With what the batch has stamped on all of them; the control row tells the frontier after it, the others that before."""
+    """With what the batch has stamped on all of them; the control row tells the frontier after it, the others that
+    before."""
     after, fates = Frontier(tide=5_000_000), np.array([KEPT, DUPLICATE, INVALID, SEED, KEPT], np.int8)
     with EventFiles(tmp_path, STAMP, 3) as files:
         receive_task._write(files, records("a", "twin", "bad", "seed", "b"), fates, after)
@@ -57,7 +61,9 @@ def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path
     assert {kind: [row["a.b"] for row in rows] for kind, rows in found.items()} == {
         "oo_kind=kept": ["a", "b"], "oo_kind=invalid": ["bad"], "oo_kind=control": ["seed"],
     }  # fmt: skip
-    assert [row.get(PLACED) for rows in found.values() for row in rows if PLACED in row] == ["topic orders, partition 3, offset 2"]
+    assert [row.get(PLACED) for rows in found.values() for row in rows if PLACED in row] == [
+        "topic orders, partition 3, offset 2"
+    ]
     for kind, rows in found.items():
         for row in rows:
             assert (row["oo_system_time"], row["oo_lineage"], row["oo_batch"], row["oo_partition"]) == (

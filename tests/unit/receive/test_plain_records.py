@@ -82,12 +82,23 @@ def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
 def test_lines_that_are_not_plain_are_in_a_block_with_their_values() -> None:
     """Structs, escapes, decimals and epoch times are read beside a plain line; the order of the lines stays."""
     within = {"type": "struct", "fields": [{"name": "city", "type": "string", "nullable": True, "metadata": {}}]}
-    read = replace(reader(), named={name: name for name in ("id", "at", "amount", "to")}, kinds={"id": "string", "at": "timestamp", "amount": "decimal(6,2)", "to": within})
-    given = ['{"id":"a","at":1772366400.5,"amount":1.5}', r'{"id":"\u00e9","at":1772366400,"amount":2,"to":{"city":"\"x\""}}', '{"id":"c"}']
+    read = replace(
+        reader(),
+        named={name: name for name in ("id", "at", "amount", "to")},
+        kinds={"id": "string", "at": "timestamp", "amount": "decimal(6,2)", "to": within},
+    )
+    given = [
+        '{"id":"a","at":1772366400.5,"amount":1.5}',
+        r'{"id":"\u00e9","at":1772366400,"amount":2,"to":{"city":"\"x\""}}',
+        '{"id":"c"}',
+    ]
     left, records = read.apart(lines(*given))
 
     assert left.column("oo_line").to_pylist() == given[2:]
-    assert [(one["id"], str(one["amount"]), one["to"]) for one in records.to_pylist()] == [("a", "1.50", None), ("é", "2.00", {"city": '"x"'})]
+    assert [(one["id"], str(one["amount"]), one["to"]) for one in records.to_pylist()] == [
+        ("a", "1.50", None),
+        ("é", "2.00", {"city": '"x"'}),
+    ]
     assert records.column("oo_event_time").cast(pa.int64()).to_pylist() == [NOON + 500_000, NOON]
     assert records.schema.field("to").type == pa.struct([("city", pa.string())])
 
@@ -98,7 +109,9 @@ def test_lines_read_in_two_ways_keep_their_order() -> None:
     _, records = reader().apart(lines(*given))
 
     assert records.column("id").to_pylist() == ["a", "b\n", "c"]
-    assert records.column("oo_payload").to_pylist() == [reader().apart(lines(one))[1].column("oo_payload")[0].as_py() for one in given]
+    assert records.column("oo_payload").to_pylist() == [
+        reader().apart(lines(one))[1].column("oo_payload")[0].as_py() for one in given
+    ]
 
 
 def test_a_record_in_a_block_is_a_candidate_without_a_reason(tmp_path: Path) -> None:
@@ -164,7 +177,8 @@ def test_what_comes_beside_a_message_is_its_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_place", [False, True])
 def test_an_id_of_one_source_is_another_id_in_another_source(tmp_path: Path, by_place: bool) -> None:
-    """Where its sources have ids of their own: by what stands before the values, or the place, in the chain of hashes, as `trace` computes them."""
+    """Where its sources have ids of their own: by what stands before the values, or the place, in the chain of hashes,
+    as `trace` computes them."""
     found = []
     for salt in ("", "web", "till"):
         read = replace(reader(record_id=() if by_place else ("id",)), salt=salt)

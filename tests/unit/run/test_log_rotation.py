@@ -35,7 +35,8 @@ def _written(log: Path, home: Path, mode: str) -> None:
 
 
 def test_a_log_is_put_aside_once_it_is_large_and_its_processes_write_on_into_an_empty_one(tmp_path: Path) -> None:
-    """The last lines are in the file of the name, those before in as many others as are kept, none of them much larger."""
+    """The last lines are in the file of the name, those before in as many others as are kept, none of them much
+    larger."""
     log = tmp_path / "logs" / "long-run-shop.log"
     _written(log, tmp_path, "ab")
 

@@ -1,4 +1,5 @@
-"""The turns that a drain gives to the outputs of a chain: each behind the one before it, and none behind one that has failed."""
+"""The turns that a drain gives to the outputs of a chain: each behind the one before it, and none behind one that has
+failed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from onlyonce.run import drain
 
 def output(name: str, minutes: int, before: str | None = None) -> Output:
     """An output with windows of so many minutes."""
-    return Output(name=name, transform="m:f", from_output=before, window=Fixed(timedelta(minutes=minutes)), sink=Delta())
+    return Output(
+        name=name, transform="m:f", from_output=before, window=Fixed(timedelta(minutes=minutes)), sink=Delta()
+    )
 
 
 PIPELINE = Pipeline(

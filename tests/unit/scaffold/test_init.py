@@ -117,12 +117,17 @@ def write_bare_csv(path: Path) -> None:
 
 def write_excel_csv(path: Path) -> None:
     """Write as Excel does: a byte-order mark, carriage returns, names as people write them."""
-    lines = ["Order ID,Total Amount (cents),1st time,Total: amount, cents ", *(f'{r["order_id"]},{r["cents"]},{r["at"]},"a, b",x' for r in ROWS)]
+    lines = [
+        "Order ID,Total Amount (cents),1st time,Total: amount, cents ",
+        *(f'{r["order_id"]},{r["cents"]},{r["at"]},"a, b",x' for r in ROWS),
+    ]
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
 
 
 def write_named_jsonl(path: Path) -> None:
-    path.write_text("".join(json.dumps({"Order ID": r["order_id"], "cents": r["cents"], "at=": r["at"]}) + "\n" for r in ROWS))
+    path.write_text(
+        "".join(json.dumps({"Order ID": r["order_id"], "cents": r["cents"], "at=": r["at"]}) + "\n" for r in ROWS)
+    )
 
 
 def write_parquet(path: Path) -> None:
@@ -152,11 +157,19 @@ NAMED = "order_id string, cents long, at timestamp"
         ("a.parquet", write_parquet, Files(format="parquet"), NAMED, None),
         ("a.avro", write_avro, Files(format="avro"), NAMED, None),
         (
-            "e.csv", write_excel_csv, Files(format="csv", header=True),
+            "e.csv",
+            write_excel_csv,
+            Files(format="csv", header=True),
             "order_id string, total_amount_cents long, column_1st_time timestamp, total_amount string, cents string",
             ["Order ID", "Total Amount (cents)", "1st time", "Total: amount", "cents"],
         ),
-        ("n.jsonl", write_named_jsonl, Files(), "order_id string, cents long, at timestamp", ["Order ID", "cents", "at="]),
+        (
+            "n.jsonl",
+            write_named_jsonl,
+            Files(),
+            "order_id string, cents long, at timestamp",
+            ["Order ID", "cents", "at="],
+        ),
     ],
 )
 def test_a_sample_is_declared_as_it_is(
@@ -190,8 +203,13 @@ def test_a_sample_is_declared_as_it_is(
     ("a.csv", ["id,born,at", "1,3.1.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "string", None),
     ("a.csv", ["id,barcode,at", "1,1767225600000,2026-01-01T00:00:00Z", "2,1767229200123,2026-01-01T01:00:00Z"], "long", None),
 ])  # fmt: skip
-def test_form_of_a_time_is_proposed_if_it_is_certain(working: Path, name: str, lines: list[str], kind: str, form: str | None) -> None:
-    """A count since 1970 needs a name that says it is a time, a date a day that is no month. The first run reads the values so."""
+def test_form_of_a_time_is_proposed_if_it_is_certain(
+    working: Path, name: str, lines: list[str], kind: str, form: str | None
+) -> None:
+    """A count since 1970 needs a name that says it is a time, a date a day that is no month.
+
+    The first run reads the values so.
+    """
     (working / name).write_text("".join(line + "\n" for line in lines))
     result = runner.invoke(app, ["init", "mine", "--from", name])
     assert result.exit_code == 0, result.output

@@ -11,7 +11,10 @@ OWN = re.compile(r"\.read(Stream)?\b(?!\(|\.format\(\"(delta|kafka|rate)\"\))")
 
 
 def test_spark_reads_files_by_one_reader() -> None:
-    """Spark's own reader takes a path for a pattern, unless it is the path of a Delta table. Kafka and the rate source have no paths."""
+    """Spark's own reader takes a path for a pattern, unless it is the path of a Delta table.
+
+    Kafka and the rate source have no paths.
+    """
     home = Path(onlyonce.__file__).parent
     found = [
         f"{file.relative_to(home)}: {line.strip()}"

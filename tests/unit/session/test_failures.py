@@ -17,7 +17,7 @@ WRAPPED = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
 TEXTS = {
     "a second driver": ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", Retryable, "same command again"),
     "a second driver, told by a failed query": (
-        "Multiple streaming queries are concurrently using file:/home/x/data/shop/checkpoints/receive/1/offsets. SQLSTATE: XXKST",
+        "Multiple streaming queries are concurrently using file:/home/x/data/shop/checkpoints/receive/1/offsets. " "SQLSTATE: XXKST",
         Retryable, "same command again"),
     "an input file that vanished": ("[PATH_NOT_FOUND] Path does not exist: file:/in/a.jsonl", Retryable, "invalid record"),
     "a full disk": ("java.io.IOException: No space left on device", Retryable, "free space"),
@@ -36,7 +36,7 @@ TEXTS = {
     "a JVM that ends as it starts": (
         "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.", Retryable, "JDK_JAVA_OPTIONS"),
     "a jar of S3 that is missing": (
-        "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] Error loading streaming checkpoint file manager for path=s3a://b/lake/data/shop", Refused,
+        "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] Error loading streaming checkpoint file manager for " "path=s3a://b/lake/data/shop", Refused,
         "make .venv/.made/s3"),
     "our own error of a worker": (
         "onlyonce.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
@@ -69,7 +69,16 @@ def test_a_full_disk_is_told_with_what_is_free(text: str, where: str) -> None:
     assert not (home := settings.home()).is_dir() or f" MB in {home}" in found.hint
 
 
-@pytest.mark.parametrize(("code", "said"), [(3, "memory was too small"), (52, "memory was too small"), (-9, "by signal 9"), (1, "exit code 1"), (None, "ended")])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (3, "memory was too small"),
+        (52, "memory was too small"),
+        (-9, "by signal 9"),
+        (1, "exit code 1"),
+        (None, "ended"),
+    ],
+)
 def test_a_jvm_that_is_gone_is_told_with_the_setting_for_its_memory(code: int | None, said: str) -> None:
     """Also where nobody knows how it ended."""
     found = lost.told(code)

@@ -1,4 +1,5 @@
-"""The folders of drivers on one machine: each is held by its process, and goes when that one is gone, at the next start."""
+"""The folders of drivers on one machine: each is held by its process, and goes when that one is gone, at the next
+start."""
 
 from __future__ import annotations
 

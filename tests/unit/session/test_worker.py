@@ -23,5 +23,6 @@ assert frozen == gc.get_freeze_count() > 1000, "the modules that were there are 
 
 
 def test_a_settled_worker_collects_what_came_later_only() -> None:
-    """What is there at the first call is never looked at again; garbage of later tasks is, and a second call changes nothing."""
+    """What is there at the first call is never looked at again; garbage of later tasks is, and a second call changes
+    nothing."""
     subprocess.run([sys.executable, "-c", LOOK], check=True)

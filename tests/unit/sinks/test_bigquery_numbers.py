@@ -16,4 +16,6 @@ from onlyonce.sinks.outbox.bigquery import row_of
 )  # fmt: skip
 def test_a_number_reaches_bigquery_exactly(written: str, sent: float | str) -> None:
     """A decimal that a float would change is a string, also within arrays and structs."""
-    assert json.dumps(row_of(f'{{"a": {written}, "b": [{{"c": {written}}}]}}')) == json.dumps({"a": sent, "b": [{"c": sent}]})
+    assert json.dumps(row_of(f'{{"a": {written}, "b": [{{"c": {written}}}]}}')) == json.dumps(
+        {"a": sent, "b": [{"c": sent}]}
+    )

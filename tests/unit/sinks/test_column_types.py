@@ -22,7 +22,13 @@ NARROWER = {
               "raw binary(4)"],
 }  # fmt: skip
 AS_WIDE = {
-    "postgres": ["n integer", "price numeric(10,2)", "note character varying(10)", "note character varying", "raw bytea"],
+    "postgres": [
+        "n integer",
+        "price numeric(10,2)",
+        "note character varying(10)",
+        "note character varying",
+        "raw bytea",
+    ],
     "mysql": ["n int(11)", "big bigint(20)", "note varchar(10)", "note text", "raw varbinary(9)", "raw blob"],
 }
 
@@ -31,7 +37,9 @@ def table(kind: str) -> SinkTable | MySQLTable:
     """Return the table of an output, which is not opened."""
     postgres, mysql = Postgres(table="results.kept"), MySQL(table="kept", connection="ANY")
     if kind == "postgres":
-        return SinkTable(Database("postgresql://any"), Output(name="each", transform="a:b", sink=postgres), postgres, "")
+        return SinkTable(
+            Database("postgresql://any"), Output(name="each", transform="a:b", sink=postgres), postgres, ""
+        )
     return MySQLTable(Database("mysql://any/any"), Output(name="each", transform="a:b", sink=mysql), mysql, "")
 
 
@@ -43,7 +51,9 @@ def compare(kind: str, column: str) -> None:
     column_types.refuse_other("output each", "kept", wanted, one.as_wanted(wanted, {name: there}), declared)
 
 
-@pytest.mark.parametrize(("kind", "column"), [(kind, column) for kind, columns in NARROWER.items() for column in columns])
+@pytest.mark.parametrize(
+    ("kind", "column"), [(kind, column) for kind, columns in NARROWER.items() for column in columns]
+)
 def test_a_narrower_type_is_refused_by_column_and_types(kind: str, column: str) -> None:
     """The column, the type that the function gives and the type of the table are named."""
     name, there = column.split(" ", 1)
@@ -53,7 +63,9 @@ def test_a_narrower_type_is_refused_by_column_and_types(kind: str, column: str) 
     assert refused.value.what.endswith(f"but in kept it is {there}")
 
 
-@pytest.mark.parametrize(("kind", "column"), [(kind, column) for kind, columns in AS_WIDE.items() for column in columns])
+@pytest.mark.parametrize(
+    ("kind", "column"), [(kind, column) for kind, columns in AS_WIDE.items() for column in columns]
+)
 def test_a_type_that_takes_the_same_values_passes(kind: str, column: str) -> None:
     """The values of a string that is bounded there are compared row by row."""
     compare(kind, column)

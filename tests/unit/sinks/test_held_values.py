@@ -32,7 +32,9 @@ def test_a_limit_is_looked_for_inside_columns() -> None:
     inner = T.StructType([T.StructField("at", T.ArrayType(T.MapType(T.StringType(), T.DateType())))])
     floats = T.ArrayType(T.DoubleType())
 
-    assert [held_values._has(inner, limit) for limit in (held_values.YEARS, held_values.NUL, held_values.NOT_FINITE)] == [True, True, False]
+    assert [
+        held_values._has(inner, limit) for limit in (held_values.YEARS, held_values.NUL, held_values.NOT_FINITE)
+    ] == [True, True, False]
     assert [held_values._has(kind, held_values.NOT_FINITE) for kind in (T.DoubleType(), floats)] == [True, False]
     assert not held_values._has(floats, held_values.YEARS)
 
@@ -48,4 +50,12 @@ def test_a_value_longer_than_its_column_is_found_in_memory(kind: str, value: Any
     """Also by spaces at its end, which a database cuts without an error. A length is one of characters, or of bytes."""
     length = column_types.length(kind, mysql=True)
     assert length
-    assert held_values.any_outside(pa.table({"a": pa.array([value], pa.binary() if isinstance(value, bytes) else pa.string()), "b": ["x" * 999]}), {"a": length}) is longer
+    assert (
+        held_values.any_outside(
+            pa.table(
+                {"a": pa.array([value], pa.binary() if isinstance(value, bytes) else pa.string()), "b": ["x" * 999]}
+            ),
+            {"a": length},
+        )
+        is longer
+    )

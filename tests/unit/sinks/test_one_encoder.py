@@ -1,4 +1,8 @@
-"""There is one encoder for each format, which all sinks use: values by `session.encoding`, CSV by `csv_rows`, messages of Kafka by `conversions`. Pure."""
+"""There is one encoder for each format, which all sinks use: values by `session.encoding`, CSV by `csv_rows`, messages
+of Kafka by `conversions`.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,12 @@ FOLDERS = ("sinks", "outputs", "model/sinks")
 
 @pytest.mark.parametrize("code", ENCODES)
 def test_no_sink_has_an_encoder_of_its_own(code: str) -> None:
-    """Spark's `to_json` without the options of the encoder cuts times and drops null fields; a second CSV writer would quote in another way; a float
-    makes one key of two; strftime has no zeros before a year below 1000."""
+    """Spark's `to_json` without the options of the encoder cuts times and drops null fields; a second CSV writer would
+    quote in another way; a float makes one key of two; strftime has no zeros before a year below 1000."""
     files = {path for folder in FOLDERS for path in (SOURCES / folder).rglob("*.py")}
-    own = [path.name for path in files if any(re.search(code, line.split("  #")[0]) for line in path.read_text().splitlines())]
+    own = [
+        path.name
+        for path in files
+        if any(re.search(code, line.split("  #")[0]) for line in path.read_text().splitlines())
+    ]
     assert sorted(own) == sorted(ENCODES[code])

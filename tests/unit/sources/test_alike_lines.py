@@ -1,4 +1,5 @@
-"""Lines of one layout are read without a parser: what is read is what the expression and Arrow's JSON reader have of each line alone."""
+"""Lines of one layout are read without a parser: what is read is what the expression and Arrow's JSON reader have of
+each line alone."""
 
 from __future__ import annotations
 
@@ -64,13 +65,24 @@ def shaped(lines: list[bytes]) -> pa.Array:
 def records(lines: pa.Array) -> list[Any]:
     """The record of each line that is read; None for one that is not."""
     found, columns = plain_lines.read(lines, KINDS)
-    rows = iter(zip(*(map(repr, column.cast(pa.binary()).to_pylist() if pa.types.is_string(column.type) else column) for column in columns), strict=True))
+    rows = iter(
+        zip(
+            *(
+                map(repr, column.cast(pa.binary()).to_pylist() if pa.types.is_string(column.type) else column)
+                for column in columns
+            ),
+            strict=True,
+        )
+    )
     return [next(rows) if one else None for one in found.to_pylist()]
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_line_in_a_block_has_the_record_that_it_has_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks by chance with every kind of odd line among others. Lines that are cut into their values are some hundreds of them."""
+    """Blocks by chance with every kind of odd line among others.
+
+    Lines that are cut into their values are some hundreds of them.
+    """
     chance, cut = random.Random(seed), []
     read = alike_lines.read
 
@@ -104,7 +116,8 @@ ODD = {
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_an_odd_line_costs_no_other_line_its_place(odd: str) -> None:
-    """Lines of the layout are cut into their values beside it, also where the array begins within its buffers; it is not."""
+    """Lines of the layout are cut into their values beside it, also where the array begins within its buffers; it is
+    not."""
     usual = SPACED if odd.count(" : ") == 3 and odd != SPACED else USUAL
     lines = pa.array(["x", usual, usual, odd, None, usual, usual, usual])[1:]
 
@@ -116,7 +129,9 @@ def test_an_odd_line_costs_no_other_line_its_place(odd: str) -> None:
     assert alike.texts["user"].to_pylist() == ["5"] * 5
 
 
-@pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"\xf0\x80\x80\x80", b"\xe0\x80\x80", b"\xc1\xbf"])
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"\xf0\x80\x80\x80", b"\xe0\x80\x80", b"\xc1\xbf"]
+)
 def test_bytes_that_are_no_signs_leave_their_line_to_sparks_parser(bad: bytes) -> None:
     """Which puts a sign for them. RE2 has some of them for signs, so a block by the expression asks too."""
     good = USUAL.replace("a", "é€😀\ud7ff\U0010ffff\ue000", 1).encode()

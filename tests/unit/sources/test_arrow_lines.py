@@ -49,7 +49,12 @@ def declared() -> list[tuple[str, str, Any]]:
     inner: Any = {"type": "struct", "fields": fields}
     many = {"type": "array", "elementType": inner, "containsNull": True}
     days = {"type": "array", "elementType": "date", "containsNull": True}
-    nested = [("in", "struct", inner), ("list", "array", many), ("days", "array", days), ("amounts", "array", days | {"elementType": "decimal(6,2)"})]
+    nested = [
+        ("in", "struct", inner),
+        ("list", "array", many),
+        ("days", "array", days),
+        ("amounts", "array", days | {"elementType": "decimal(6,2)"}),
+    ]
     return [*((name, kind, kind) for name, kind in WITHIN), *nested]
 
 
@@ -69,9 +74,22 @@ def usual(chance: random.Random, kind: str, numbers: bool) -> str:
     times = {"timestamp": f"{1767225600 + n}.5", "decimal(6,2)": f"{n}.25", "decimal(38,0)": f"{n}"}
     if kind in times and numbers:
         return times[kind]
-    strings = {"string": f"n{n}", "date": f"2026-03-{1 + n % 28:02}", "timestamp": f"2026-03-01T10:15:{n % 60:02}Z", "timestamp_ntz": "2026-03-01 10:15:00"}
+    strings = {
+        "string": f"n{n}",
+        "date": f"2026-03-{1 + n % 28:02}",
+        "timestamp": f"2026-03-01T10:15:{n % 60:02}Z",
+        "timestamp_ntz": "2026-03-01 10:15:00",
+    }
     strings |= {"decimal(6,2)": f"{n}.5", "decimal(38,0)": f"{n}"}
-    return json.dumps(strings[kind]) if kind in strings else "true" if kind == "boolean" else f"{n}.5" if kind in ("float", "double") else f"{n}"
+    return (
+        json.dumps(strings[kind])
+        if kind in strings
+        else "true"
+        if kind == "boolean"
+        else f"{n}.5"
+        if kind in ("float", "double")
+        else f"{n}"
+    )
 
 
 def fields(chance: random.Random, numbers: bool, odd: float, deep: int = 1) -> str:
@@ -103,11 +121,24 @@ def block(seed: int, count: int) -> tuple[list[bytes], float]:
     return found, odd
 
 
-def compared(lines: list[bytes | None], kinds: list[tuple[str, str, Any]] = KINDS, layout: str = "json", forms: Mapping[str, str] = NO_FORMS) -> int:
+def compared(
+    lines: list[bytes | None],
+    kinds: list[tuple[str, str, Any]] = KINDS,
+    layout: str = "json",
+    forms: Mapping[str, str] = NO_FORMS,
+) -> int:
     """Compare both readers of lines; return how many of the lines Arrow has read."""
     given = pa.array(lines, pa.binary())
-    columns = StructType.fromJson({"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds]})
-    shape = to_arrow_type(StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]), timezone="UTC")
+    columns = StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, _, kind in kinds],
+        }
+    )
+    shape = to_arrow_type(
+        StructType([StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, columns)]),
+        timezone="UTC",
+    )
     types = [(name, name, kind, conversions.with_forms(name, json_type, forms)) for name, kind, json_type in kinds]
     reader = parse_lines.reader_of(json.dumps(types), (*columns.names, "beside"), layout)
     by_both, by_table = parse_lines.rows(given, reader, shape), parse_lines.by_table(given, reader.read, shape)
@@ -150,9 +181,26 @@ def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
     before, behind = ("", ",a") if name != "id" and kinds[0][0] == name else ("a,", "") if name != "id" else ("", "")
     good = [f"{before}{usual(chance, kind, False).strip(chr(34))}{behind}".encode() for _ in range(12)]
     assert compared(list(good), kinds, "csv") == len(good)
-    values = [*dict.fromkeys(one.strip('"') for one in HOSTILE), "TRUE", "False", " ", "\0", "\r", "a\nb", "\ufeff1", "1,2"]
-    hostile = [f"{before}{written}{behind}{end}" for value in values for written in (value, f" {value} ", f'"{value}"') for end in ("", "\r")]
-    compared([*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, "csv")
+    values = [
+        *dict.fromkeys(one.strip('"') for one in HOSTILE),
+        "TRUE",
+        "False",
+        " ",
+        "\0",
+        "\r",
+        "a\nb",
+        "\ufeff1",
+        "1,2",
+    ]
+    hostile = [
+        f"{before}{written}{behind}{end}"
+        for value in values
+        for written in (value, f" {value} ", f'"{value}"')
+        for end in ("", "\r")
+    ]
+    compared(
+        [*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, "csv"
+    )
 
 
 @pytest.mark.parametrize(("name", "form", "value"), FORMS)
@@ -166,7 +214,15 @@ def test_a_time_of_a_form_of_its_own_is_what_the_table_says(name: str, form: str
     assert compared(list(good), kinds, forms=forms) == len(good)
     cells = [value.strip('"').encode() for _ in good]
     assert compared(list(cells), kinds[:1], "csv", forms) == len(cells)
-    others = [*HOSTILE, *(one for _, _, one in FORMS), "-1e12", "1e30", "-9223372036854775808", "9223372036854775807.9", '"32/01/2026 00:00"']
+    others = [
+        *HOSTILE,
+        *(one for _, _, one in FORMS),
+        "-1e12",
+        "1e30",
+        "-9223372036854775808",
+        "9223372036854775807.9",
+        '"32/01/2026 00:00"',
+    ]
     for other in others:
         compared([*flat[:3], f'{{"{name}":{other}}}'.encode(), *flat[:3]], kinds[:1], forms=forms)
     compared([f'{{"in":{{"{name}":{other}}}}}'.encode() for other in others], kinds, forms=forms)
@@ -180,17 +236,32 @@ def test_a_mark_or_a_carriage_return_within_csv_is_left_to_the_table(line: str) 
     assert (found.rows.tolist(), found.columns[0].to_pylist()) == ([0, 2], ["b", "c"])
 
 
-WRAPPED = (11, 82, 6193882262, 62135596807378860004335817, 804477519137636026658218209388, 7229457433162193776810184176154091483)
+WRAPPED = (
+    11,
+    82,
+    6193882262,
+    62135596807378860004335817,
+    804477519137636026658218209388,
+    7229457433162193776810184176154091483,
+)
 """Numbers that Arrow takes for others as some of these types."""
 
 
 @pytest.mark.parametrize("layout", ["number", "string", "csv"])
-@pytest.mark.parametrize("kind", ["decimal(12,2)", "decimal(38,0)", "decimal(38,2)", "decimal(38,18)", "decimal(38,38)", "timestamp"])
+@pytest.mark.parametrize(
+    "kind", ["decimal(12,2)", "decimal(38,0)", "decimal(38,2)", "decimal(38,18)", "decimal(38,38)", "timestamp"]
+)
 def test_a_number_of_many_digits_never_wraps_around(kind: str, layout: str) -> None:
     """Arrow reads a decimal modulo 2 to the power of 128, so that a number of too many digits may become any other."""
     chance, declared = random.Random(kind + layout), [("n", kind, kind)]
-    for whole in (*WRAPPED, *(chance.randrange(10 ** (digits - 1), 10**digits) for digits in (1, 20, 21, 29, 30, 37, 38, 39, 45))):
+    for whole in (
+        *WRAPPED,
+        *(chance.randrange(10 ** (digits - 1), 10**digits) for digits in (1, 20, 21, 29, 30, 37, 38, 39, 45)),
+    ):
         for number in (f"-{whole}", f"{whole}.5", f"{whole}.{'0' * 40}", f"0.{whole}", f"{whole}e9"):
             some = [*["0"] * 9, number]
-            lines: list[bytes | None] = [(f'{{"n":"{one}"}}' if layout == "string" else f'{{"n":{one}}}' if layout == "number" else one).encode() for one in some]
+            lines: list[bytes | None] = [
+                (f'{{"n":"{one}"}}' if layout == "string" else f'{{"n":{one}}}' if layout == "number" else one).encode()
+                for one in some
+            ]
             compared(lines, declared, "csv" if layout == "csv" else "json")

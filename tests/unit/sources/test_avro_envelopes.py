@@ -25,14 +25,25 @@ WIDE: list[dict[str, Any]] = [
     {"name": "born", "type": {"type": "int", "connect.name": "io.debezium.time.Date"}},
     {"name": "seen", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A"]}},
 ]  # fmt: skip
-ROW = {"key": "é \"x\"\n", "price": Decimal("0.12345678901234567890"), "share": 0.1, "photo": b"\x00\xff", "tags": [1.5], "born": 20454, "seen": 1_772_366_400_000, "kind": "A"}
+ROW = {
+    "key": 'é "x"\n',
+    "price": Decimal("0.12345678901234567890"),
+    "share": 0.1,
+    "photo": b"\x00\xff",
+    "tags": [1.5],
+    "born": 20454,
+    "seen": 1_772_366_400_000,
+    "kind": "A",
+}
 AS_TEXT = ROW | {"price": "0.12345678901234567890", "photo": "AP8="}
 
 
 def read(values: Sequence[bytes], **schemas: Any) -> list[tuple[Any, Any, Any]]:
     """The text, the schema's id and the reason of each; schemas by `s1`, `s2`."""
     known = {int(name[1:]): Schema("AVRO", json.dumps(one)) for name, one in schemas.items()}
-    found = reader(Part("value", Avro(registry="http://registry"), known, {9: "no nine"}, avro_envelopes.WANTED, envelope=True))(pa.array(values, pa.binary()))
+    found = reader(
+        Part("value", Avro(registry="http://registry"), known, {9: "no nine"}, avro_envelopes.WANTED, envelope=True)
+    )(pa.array(values, pa.binary()))
     return list(zip(found.columns.column(0).to_pylist(), found.ids.to_pylist(), found.reasons.to_pylist(), strict=True))
 
 
@@ -43,19 +54,26 @@ def change(row: Any) -> dict[str, Any]:
 
 def test_an_envelope_in_avro_says_what_the_one_in_json_says() -> None:
     """Created, deleted, of both databases, and beside each other in one batch."""
-    changes = [make(Change(position, "a", op, 5)) for position, op in ((3, "c"), (1, "r"), (9, "d")) for make in (of_postgres, of_mysql)]
+    changes = [
+        make(Change(position, "a", op, 5))
+        for position, op in ((3, "c"), (1, "r"), (9, "d"))
+        for make in (of_postgres, of_mysql)
+    ]
     found = read([avro(ENVELOPE, one, 1) for one in changes], s1=ENVELOPE)
     for (text, number, reason), one in zip(found, changes, strict=True):
         said = json.loads(text)
         assert (number, reason) == (1, None)
-        assert {part: said[part] for part in ("op", "before", "after", "ts_ms")} == {part: one[part] for part in ("op", "before", "after", "ts_ms")}
+        assert {part: said[part] for part in ("op", "before", "after", "ts_ms")} == {
+            part: one[part] for part in ("op", "before", "after", "ts_ms")
+        }
         assert {name: value for name, value in said["source"].items() if value is not None} == {
             name: value for name, value in one["source"].items() if name in said["source"] and value is not None
         }
 
 
 def test_a_row_keeps_its_values() -> None:
-    """A decimal all its digits, bytes base64; dates and times stay the numbers that they are, whatever type Avro has for them."""
+    """A decimal all its digits, bytes base64; dates and times stay the numbers that they are, whatever type Avro has
+    for them."""
     [(text, _, reason)] = read([avro(envelope_of(WIDE), change(ROW), 1)], s1=envelope_of(WIDE))
     assert reason is None
     assert json.loads(text)["after"] == AS_TEXT
@@ -64,7 +82,9 @@ def test_a_row_keeps_its_values() -> None:
 @pytest.mark.parametrize(("value", "name"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
 def test_a_number_that_json_has_not_is_its_name(value: float, name: str) -> None:
     """In a list too. The rest of the row is as it was."""
-    [(text, *_)] = read([avro(envelope_of(WIDE), change(ROW | {"share": value, "tags": [value]}), 1)], s1=envelope_of(WIDE))
+    [(text, *_)] = read(
+        [avro(envelope_of(WIDE), change(ROW | {"share": value, "tags": [value]}), 1)], s1=envelope_of(WIDE)
+    )
     assert json.loads(text)["after"] == AS_TEXT | {"share": name, "tags": [name]}
 
 
@@ -74,7 +94,10 @@ def test_a_message_that_is_no_envelope_has_a_reason_and_changes_no_neighbour() -
     whole = avro(ENVELOPE, of_postgres(Change(3, "a", "c", 5)), 1)
     values = [avro(SALE, sale, 2), b"\0\0\0\0\x09" + whole[5:], whole[:-1], b"{}", avro("string", "x", 3), whole]
     found = read(values, s1=ENVELOPE, s2=SALE, s3="string")
-    no = "of the message's value does not fit the declaration: it is no envelope of Debezium, which is a record with before, after, source, op: it has no before"
+    no = (
+        "of the message's value does not fit the declaration: it is no envelope of Debezium, which is a record "
+        "with before, after, source, op: it has no before"
+    )
     assert [(number, reason) for _, number, reason in found] == [
         (2, f"schema 2 {no}"), (9, "no nine"), (1, "the message's value is not what schema 1 says"),
         (None, "the message's value does not begin with a zero byte and the id of a schema"), (3, f"schema 3 {no}"), (1, None),

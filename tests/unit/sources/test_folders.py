@@ -1,4 +1,5 @@
-"""Folders that people name: a URL never becomes a local folder, and an inbox is there and the same for everybody, or the run is refused."""
+"""Folders that people name: a URL never becomes a local folder, and an inbox is there and the same for everybody, or
+the run is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ TAKES: dict[str, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("where", "why"), [("Growing", "no object is appended to"), ("PubSub", "it would become a local folder")])
+@pytest.mark.parametrize(
+    ("where", "why"), [("Growing", "no object is appended to"), ("PubSub", "it would become a local folder")]
+)
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_no_folder_of_a_declaration(where: str, why: str, url: str) -> None:
     """It is refused when the declaration is made, and not written to as a folder of that name."""
@@ -42,7 +45,9 @@ def test_an_inbox_is_a_prefix_of_an_object_store_or_no_url(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3a:/lake/all", "file:///data/in", "hdfs://n:9000/x", "s3://key:secret@bucket/in"])
-def test_a_delta_table_is_a_folder_or_in_a_store_of_the_kind_that_has_the_data(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delta_table_is_a_folder_or_in_a_store_of_the_kind_that_has_the_data(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A session has the jars of that store alone."""
     with pytest.raises(Refused, match="Delta: path is"):
         Delta(path=url)

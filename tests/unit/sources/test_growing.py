@@ -24,7 +24,9 @@ MUCH = 1 << 40
 class Reader:
     """What a registry would remember, and all lines that were read: (identity, byte, line)."""
 
-    def __init__(self, inbox: Path, most: int = MUCH, *, packed: bool = False, quoted_within: int | None = None) -> None:
+    def __init__(
+        self, inbox: Path, most: int = MUCH, *, packed: bool = False, quoted_within: int | None = None
+    ) -> None:
         self.inbox, self.most, self.packed, self.quoted_within = inbox, most, packed, quoted_within
         self.known: dict[str, Known] = {}
         self.read: list[tuple[str, int, bytes]] = []
@@ -92,7 +94,8 @@ def test_only_whole_lines_are_read_and_a_half_one_waits(tmp_path: Path) -> None:
 
 
 def test_every_way_to_append_and_to_cut_into_ranges_reads_each_line_once(tmp_path: Path) -> None:
-    """Random pieces and range sizes: the same lines with the same bytes as of the whole file; bytes a range are bounded."""
+    """Random pieces and range sizes: the same lines with the same bytes as of the whole file; bytes a range are
+    bounded."""
     chance = random.Random(5)
     content = b"".join(b"%d,%s\n" % (n, b"x" * chance.randrange(30)) for n in range(200))
     wanted, at = [], 0
@@ -112,7 +115,10 @@ def test_every_way_to_append_and_to_cut_into_ranges_reads_each_line_once(tmp_pat
 
 
 def test_a_record_with_an_open_quote_waits(tmp_path: Path) -> None:
-    """It is read once it is whole. If its quote is malformed, or its record would be too large, its first line is read, and those behind it."""
+    """It is read once it is whole.
+
+    If its quote is malformed, or its record would be too large, its first line is read, and those behind it.
+    """
     log, reader = tmp_path / "app.csv", Reader(tmp_path, quoted_within=16)
     for data, records in (
         (b'1,"a\n', []), (b'2,b\n"', []), (b'"c"', []), (b",x\n3,", [b'1,"a\n2,b\n""c",x']), (b'"d\n4\n', []),
@@ -125,7 +131,9 @@ def test_a_record_with_an_open_quote_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 20, MUCH])
-def test_every_way_to_append_gives_the_records_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+def test_every_way_to_append_gives_the_records_of_csv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """And every size of a range and of its parts, and every place at which the producer pauses."""
     monkeypatch.setattr(listing, "RANGE", 10)
     chance = random.Random(most)
@@ -206,7 +214,8 @@ def test_a_file_that_begins_otherwise_is_a_new_one(tmp_path: Path) -> None:
 
 
 def test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin(tmp_path: Path) -> None:
-    """With the same header, whether it is shorter or longer than the deleted log; and no task takes one for the other."""
+    """With the same header, whether it is shorter or longer than the deleted log; and no task takes one for the
+    other."""
     log, reader = tmp_path / "app.log", Reader(tmp_path)
     append(log, b"id,at\n1,a\n")
     [deleted] = reader.turn()
@@ -236,7 +245,10 @@ def _put_into_inode(log: Path, content: bytes) -> None:
 
 
 def test_a_file_that_changes_between_listing_and_reading_is_told(tmp_path: Path) -> None:
-    """Vanished or cut: said when its batch begins. Grown or renamed: read as listed. Changed under a task: the run is repeated."""
+    """Vanished or cut: said when its batch begins.
+
+    Grown or renamed: read as listed. Changed under a task: the run is repeated.
+    """
     names = ("gone", "cut", "rewritten", "grown", "renamed")
     for name in names:
         append(tmp_path / name, name.encode() + b"\nsecond\n")
@@ -318,7 +330,10 @@ def test_batches_hold_so_many_bytes_and_each_file_once() -> None:
 
 
 def test_a_start_leaves_out_the_whole_lines_that_were_there(tmp_path: Path) -> None:
-    """Latest: all of them. A time: those of files that were last changed before it. A half line is read when it is whole."""
+    """Latest: all of them.
+
+    A time: those of files that were last changed before it. A half line is read when it is whole.
+    """
     for number, name in enumerate(("old", "new")):
         append(tmp_path / name, name.encode() + b"\nhalf")
         os.utime(tmp_path / name, (1000 + number * 1000, 1000 + number * 1000))

@@ -1,4 +1,7 @@
-"""Folders below an inbox: read with `recursive`, else skipped and reported. Below a prefix of a store: `tests/storage/test_object_inbox.py`."""
+"""Folders below an inbox: read with `recursive`, else skipped and reported.
+
+Below a prefix of a store: `tests/storage/test_object_inbox.py`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def put(inbox: Path, *names: str) -> Path:
     return inbox
 
 
-def look(source: Any, inbox: Path, there: Registered | None = None, pipeline: Pipeline = SHOP) -> tuple[list[InputFile], set[str]]:
+def look(
+    source: Any, inbox: Path, there: Registered | None = None, pipeline: Pipeline = SHOP
+) -> tuple[list[InputFile], set[str]]:
     """What a run would register of an inbox, and the folders that it skipped."""
     skipped: set[str] = set()
     pipeline = replace(pipeline, source=source)
@@ -128,16 +133,30 @@ def declared(name: str, source: Any, **changed: Any) -> Pipeline:
 
 @pytest.mark.parametrize(
     ("below", "what"),
-    [("in/other", "the inbox of other"), ("in/archive", "the archive"), ("in/table", "the table of shop/"), ("elsewhere", None), ("in", None), ("in2", None)],
+    [
+        ("in/other", "the inbox of other"),
+        ("in/archive", "the archive"),
+        ("in/table", "the table of shop/"),
+        ("elsewhere", None),
+        ("in", None),
+        ("in2", None),
+    ],
 )
-def test_what_onlyonce_has_below_a_recursive_inbox_is_refused(below: str, what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_onlyonce_has_below_a_recursive_inbox_is_refused(
+    below: str, what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another inbox, the archive or a table there would be read as its input."""
     at, outputs = str(tmp_path / below), list(SHOP.outputs)
     monkeypatch.setenv("ONLYONCE_ARCHIVE", at if below == "in/archive" else str(tmp_path / "archive"))
     if below == "in/table":
         outputs = [replace(outputs[0], sink=Delta(path=at))]
     source = Growing(inbox=at) if below not in ("in/archive", "in/table") else Growing(inbox=str(tmp_path / "none"))
-    pipelines = [declared("shop", Files(inbox=str(tmp_path / "in"), recursive=True), outputs=outputs), declared("other", source, outputs=[replace(SHOP.outputs[0], sink=Delta(path=str(tmp_path / "elsewhere-table")))])]
+    pipelines = [
+        declared("shop", Files(inbox=str(tmp_path / "in"), recursive=True), outputs=outputs),
+        declared(
+            "other", source, outputs=[replace(SHOP.outputs[0], sink=Delta(path=str(tmp_path / "elsewhere-table")))]
+        ),
+    ]
 
     if what is None:
         nested_inboxes.refuse(pipelines)

@@ -86,7 +86,11 @@ def test_nothing_past_the_known_size_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "compress"),
-    [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", lambda data: pa.compress(data, codec="zstd", asbytes=True))],
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".zst", lambda data: pa.compress(data, codec="zstd", asbytes=True)),
+    ],
 )
 def test_a_packed_file_has_the_places_of_its_content(
     tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
@@ -152,7 +156,7 @@ def test_a_line_that_is_too_long_is_told_with_its_place_and_size_however_its_fil
             told = [reason for _, _, reason in found]
             assert told == [
                 None if len(line) <= most else
-                f"the line at byte {place} of {path} has {len(line)} bytes, and max_record_bytes is {most}; kept is how it begins"
+                f"the line at byte {place} of {path} has {len(line)} bytes, and max_record_bytes is {most}; kept " "is how it begins"
                 for place, line in wanted(content)
             ]  # fmt: skip
 

@@ -118,7 +118,8 @@ def outside(tmp_path: Path) -> Path:
 
 
 def test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it(inbox: Path, outside: Path) -> None:
-    """Links, pipes, sockets and devices: an entry each, of which nothing was read; known the next time, whatever is written."""
+    """Links, pipes, sockets and devices: an entry each, of which nothing was read; known the next time, whatever is
+    written."""
     told = put_what_is_no_file(inbox, outside)
     (inbox / "good").write_text("{}\n")
 
@@ -225,7 +226,9 @@ def test_bzip2_and_zstandard_are_unpacked_and_refused_likewise(
     files = {Path(path).stem: file for path, file in found(inbox).items()}
 
     assert {name: file.lines for name, file in files.items()} == {n: lines or 0 for n, (_, lines) in contents.items()}
-    refused = {name for name, file in files.items() if f"the .{ending} file is cut short or damaged" in str(file.refusal)}
+    refused = {
+        name for name, file in files.items() if f"the .{ending} file is cut short or damaged" in str(file.refusal)
+    }
     assert refused == {name for name, (_, lines) in contents.items() if lines is None}
 
 

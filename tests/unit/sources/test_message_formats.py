@@ -41,15 +41,30 @@ def registry() -> Iterator[Registry]:
 
 def sale(number: int, **more: Any) -> dict[str, Any]:
     """A sale as producers have it."""
-    return {"id": f"n{number}", "shop": None if number % 3 else "a", "at": MILLIS + number, "cents": number, "weight": 0.5} | more
+    return {
+        "id": f"n{number}",
+        "shop": None if number % 3 else "a",
+        "at": MILLIS + number,
+        "cents": number,
+        "weight": 0.5,
+    } | more
 
 
 def as_columns(one: dict[str, Any]) -> dict[str, Any]:
     """The same as the declared columns."""
-    return {**{name: one[name] for name in ("id", "shop", "cents", "weight")}, "at": BEGIN + timedelta(milliseconds=one["at"] - MILLIS)}
+    return {
+        **{name: one[name] for name in ("id", "shop", "cents", "weight")},
+        "at": BEGIN + timedelta(milliseconds=one["at"] - MILLIS),
+    }
 
 
-def part(of: MessageFormat, schemas: dict[int, Schema], ddl: str = DDL, needed: tuple[str, ...] = ("id", "at"), **unknown: Any) -> Part:
+def part(
+    of: MessageFormat,
+    schemas: dict[int, Schema],
+    ddl: str = DDL,
+    needed: tuple[str, ...] = ("id", "at"),
+    **unknown: Any,
+) -> Part:
     """The value of messages."""
     fields = tuple(coercion.declared(ddl)) if ddl else ()
     return Part("value", of, schemas, unknown.get("unknown", {}), Wanted(fields, needed if ddl else ()))
@@ -68,7 +83,8 @@ def of_avro(*schemas: Any) -> dict[int, Schema]:
 
 
 def test_what_the_ecosystems_serializers_write_is_read_in_columns(registry: Registry) -> None:
-    """Avro and Protobuf, with times, wrappers and a message that is not the first of its file; JSON is held against its schema."""
+    """Avro and Protobuf, with times, wrappers and a message that is not the first of its file; JSON is held against its
+    schema."""
     write = messages.Serializers(registry.url)
     sales = [sale(number) for number in range(10)]
     dated = [one | {"at": BEGIN + timedelta(milliseconds=one["at"] - MILLIS)} for one in sales]
@@ -80,7 +96,9 @@ def test_what_the_ecosystems_serializers_write_is_read_in_columns(registry: Regi
     assert [row for row, *_ in read(part(Avro(registry=URL), there), avros)] == wanted
     more = f"{DDL}, kind string, tags array<string>"
     found = read(part(Protobuf(registry=URL), there, more), protos)
-    assert [row for row, *_ in found] == [row | {"kind": ("PLAIN", "GIFT")[n % 2], "tags": ["a", "b"]} for n, row in enumerate(wanted)]
+    assert [row for row, *_ in found] == [
+        row | {"kind": ("PLAIN", "GIFT")[n % 2], "tags": ["a", "b"]} for n, row in enumerate(wanted)
+    ]
     assert [reason for _, _, reason, _ in read(part(JsonSchema(registry=URL), there, ""), jsons)] == [None] * 10
     assert {number for number in there if there[number].kind == "PROTOBUF"} == {number for _, number, *_ in found}
 
@@ -90,8 +108,8 @@ DAMAGES = st.sampled_from(["whole", "whole", "whole", "cut", "more", "noise", "u
 
 @given(st.lists(st.tuples(DAMAGES, st.integers(0, 2**31 - 1), st.sampled_from([1, 2])), max_size=40), st.booleans())
 def test_a_message_is_read_as_if_it_were_alone(asked: list[tuple[str, int, int]], protobuf: bool) -> None:
-    """Of schemas that grew, cut short, with more behind, of an unknown id: what is whole is what the producer wrote, what is not has a
-    reason, and neighbours change neither."""
+    """Of schemas that grew, cut short, with more behind, of an unknown id: what is whole is what the producer wrote,
+    what is not has a reason, and neighbours change neither."""
     schemas = of_avro(SALE, GROWN, CHANGED)
     of: MessageFormat = Avro(registry=URL)
     if protobuf:
@@ -121,7 +139,9 @@ def test_a_message_is_read_as_if_it_were_alone(asked: list[tuple[str, int, int]]
 
 def field(name: str, of: Any) -> dict[str, Any]:
     """SALE with another type of one of its columns."""
-    return SALE | {"fields": [{"name": f["name"], "type": of if f["name"] == name else f["type"]} for f in SALE["fields"]]}
+    return SALE | {
+        "fields": [{"name": f["name"], "type": of if f["name"] == name else f["type"]} for f in SALE["fields"]]
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,15 +169,26 @@ def test_a_schema_that_does_not_fit_makes_its_messages_invalid_with_both_types(s
 
 
 def test_a_value_that_does_not_fit_is_told_and_no_other() -> None:
-    """A number too large for the declared type; the JSON that its schema forbids, and what is no JSON, which the parser tells."""
+    """A number too large for the declared type; the JSON that its schema forbids, and what is no JSON, which the parser
+    tells."""
     narrow = part(Avro(registry=URL), of_avro(GROWN), "id string, at timestamp, cents int")
     large = [avro(GROWN, sale(number, clerk="c", cents=2**number), 1) for number in (30, 31)]
     (_, _, fine, rest), (_, _, reason, _) = read(narrow, large)
     assert (fine, rest) == (None, "shop, weight, clerk")
-    assert reason == "the message's value by schema 1: column cents is no int32: 2147483648 (Integer value 2147483648 not in range: -2147483648 to 2147483647)"
+    assert (
+        reason == "the message's value by schema 1: column cents is no int32: 2147483648 (Integer value 2147483648 not "
+        "in range: -2147483648 to 2147483647)"
+    )
 
-    checked = {validate: part(JsonSchema(registry=URL, validate=validate), {1: Schema("JSON", json.dumps(messages.JSON_SALE))}, "") for validate in (True, False)}
-    values: list[bytes | None] = [framed(1, text) for text in (b'{"id":"a","cents":1}', b'{"id":"a","cents":-1}', b"{}", b"no JSON")]
+    checked = {
+        validate: part(
+            JsonSchema(registry=URL, validate=validate), {1: Schema("JSON", json.dumps(messages.JSON_SALE))}, ""
+        )
+        for validate in (True, False)
+    }
+    values: list[bytes | None] = [
+        framed(1, text) for text in (b'{"id":"a","cents":1}', b'{"id":"a","cents":-1}', b"{}", b"no JSON")
+    ]
     reasons = [reason for _, _, reason, _ in read(checked[True], values)]
     assert reasons == [
         None, "the message's value by schema 1: -1 is less than the minimum of 0",
@@ -167,8 +198,14 @@ def test_a_value_that_does_not_fit_is_told_and_no_other() -> None:
 
 
 def test_types_that_are_imported_named_twice_or_logical_are_read() -> None:
-    """From another subject, as a list, a map, a decimal, a date, a time without a zone; a key that is no record fills its one column."""
-    money = {"type": "record", "name": "Money", "namespace": "shop", "fields": [{"name": "cents", "type": "int"}, {"name": "day", "type": {"type": "int", "logicalType": "date"}}]}
+    """From another subject, as a list, a map, a decimal, a date, a time without a zone; a key that is no record fills
+    its one column."""
+    money = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "shop",
+        "fields": [{"name": "cents", "type": "int"}, {"name": "day", "type": {"type": "int", "logicalType": "date"}}],
+    }
     fields = [
         {"name": "one", "type": "shop.Money"}, {"name": "two", "type": ["null", "shop.Money"]}, {"name": "many", "type": {"type": "map", "values": "shop.Money"}},
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
@@ -176,10 +213,22 @@ def test_types_that_are_imported_named_twice_or_logical_are_read() -> None:
     ]  # fmt: skip
     whole = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
     inlined = json.loads(json.dumps(whole).replace('"shop.Money"', json.dumps(money), 1))
-    ddl = "one struct<cents:bigint,day:date>, two struct<cents:int,day:date>, many map<string,struct<cents:int,day:date>>, price decimal(11,2), clock timestamp_ntz, kind string"
-    value = {"one": {"cents": 1, "day": 20454}, "two": None, "many": {"a": {"cents": 2, "day": 1}}, "price": 12, "clock": 1, "kind": "A"}
+    ddl = (
+        "one struct<cents:bigint,day:date>, two struct<cents:int,day:date>, many "
+        "map<string,struct<cents:int,day:date>>, price decimal(11,2), clock timestamp_ntz, kind string"
+    )
+    value = {
+        "one": {"cents": 1, "day": 20454},
+        "two": None,
+        "many": {"a": {"cents": 2, "day": 1}},
+        "price": 12,
+        "clock": 1,
+        "kind": "A",
+    }
     schema = Schema("AVRO", json.dumps(whole), (("shop.Money", json.dumps(money)),))
-    [(row, _, reason, _)] = read(part(Avro(registry=URL), {1: schema}, ddl, ()), [avro(inlined, value | {"price": Decimal("12.50")}, 1)])
+    [(row, _, reason, _)] = read(
+        part(Avro(registry=URL), {1: schema}, ddl, ()), [avro(inlined, value | {"price": Decimal("12.50")}, 1)]
+    )
 
     assert reason is None
     day = datetime(2026, 1, 1).date()
@@ -194,14 +243,18 @@ def test_types_that_are_imported_named_twice_or_logical_are_read() -> None:
 
 def test_a_library_that_is_not_there_makes_no_message_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an executor without it the task fails, and says what is missing."""
-    for name, of, kind in (("jsonschema_rs", JsonSchema(registry=URL), "JSON"), ("google.protobuf", Protobuf(registry=URL), "PROTOBUF")):
+    for name, of, kind in (
+        ("jsonschema_rs", JsonSchema(registry=URL), "JSON"),
+        ("google.protobuf", Protobuf(registry=URL), "PROTOBUF"),
+    ):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(ImportError, match=name.partition(".")[0]):
             read(part(of, {1: Schema(kind, "{}")}), [framed(1, b"\x00")])
 
 
 def test_no_python_runs_for_each_avro_message() -> None:
-    """A thousand messages take as many steps of the interpreter as ten: the libraries read them, and Arrow takes the columns."""
+    """A thousand messages take as many steps of the interpreter as ten: the libraries read them, and Arrow takes the
+    columns."""
     convert = avro_messages.converter(Schema("AVRO", json.dumps(SALE)), part(Avro(registry=URL), {}).wanted)
 
     def steps(count: int) -> int:
@@ -223,4 +276,6 @@ def test_no_python_runs_for_each_avro_message() -> None:
         return found
 
     steps(1)
-    assert steps(1000) - steps(10) < 500  # less than one for each: a few of what else the interpreter does are counted too
+    assert (
+        steps(1000) - steps(10) < 500
+    )  # less than one for each: a few of what else the interpreter does are counted too

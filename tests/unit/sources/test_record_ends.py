@@ -80,7 +80,8 @@ def test_an_open_quote_waits_until_its_record_is_too_large() -> None:
 @example(STRAY, 30, 5, 3)
 @READING
 def test_parts_of_a_file_have_its_records(tmp_path: Path, content: bytes, most: int, size: int, piece: int) -> None:
-    """Whatever the size of a part, and also compressed: each record is read once, at its place, and as often as the listing counts."""
+    """Whatever the size of a part, and also compressed: each record is read once, at its place, and as often as the
+    listing counts."""
     path, compressed = tmp_path / "a.csv", tmp_path / "a.csv.gz"
     path.write_bytes(content)
     compressed.write_bytes(gzip.compress(content))
@@ -100,7 +101,9 @@ def test_parts_of_a_file_have_its_records(tmp_path: Path, content: bytes, most: 
         assert read(parts, most) == wanted
         assert read([of_packed], most) == wanted
         assert plain.lines == packed.lines == len(wanted)
-        assert all(part.end - part.start < size + max(len(record) for _, record in wanted) + 2 for part in parts if wanted)
+        assert all(
+            part.end - part.start < size + max(len(record) for _, record in wanted) + 2 for part in parts if wanted
+        )
 
 
 def read(parts: list[line_reader.Range], most: int) -> list[tuple[int, bytes]]:
@@ -153,7 +156,9 @@ def test_files_that_we_write_are_read_as_they_were_written(tmp_path: Path) -> No
     whole = line_reader.Range(str(path), 7, 0, listed.size, listed.size, skipped=1, quoted_within=100)
 
     assert (listed.lines, listed.refusal) == (len(values), None)
-    assert [csv_cells(record.decode()) for _, record in read([whole], 100)] == [[str(number), value] for number, value in enumerate(values)]
+    assert [csv_cells(record.decode()) for _, record in read([whole], 100)] == [
+        [str(number), value] for number, value in enumerate(values)
+    ]
 
 
 def test_a_header_may_have_quotes_and_line_feeds(tmp_path: Path) -> None:

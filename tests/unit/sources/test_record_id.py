@@ -69,7 +69,17 @@ def test_a_nested_id_is_refused_when_declared(kind: str) -> None:
         pipeline(kind)
 
 
-@pytest.mark.parametrize(("kind", "value"), [("long", "seven"), ("date", "soon"), ("boolean", "1"), ("long", "007"), ("double", "1e400"), ("decimal(3,1)", "1.25")])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("long", "seven"),
+        ("date", "soon"),
+        ("boolean", "1"),
+        ("long", "007"),
+        ("double", "1e400"),
+        ("decimal(3,1)", "1.25"),
+    ],
+)
 def test_a_value_that_is_none_of_its_type_is_refused(kind: str, value: str) -> None:
     """The conversion table decides, as for a record."""
     with pytest.raises(Refused):

@@ -55,7 +55,8 @@ def test_no_answer_but_the_registrys_own_makes_an_id_unknown(
 
 
 def test_an_id_is_unknown_when_the_registry_has_said_so_twice(registry: Registry) -> None:
-    """A follower that lags behind its leader is asked again; nobody there at all is no answer, and told without the password in the URL."""
+    """A follower that lags behind its leader is asked again; nobody there at all is no answer, and told without the
+    password in the URL."""
     number = registry.put("sales-value", SALE)
     assert asking.find(Avro(registry=registry.url), number + 1) is None
     registry.answers = [NOT_FOUND]
@@ -68,7 +69,10 @@ def test_an_id_is_unknown_when_the_registry_has_said_so_twice(registry: Registry
 
 
 def test_who_asks_is_known_by_what_the_environment_holds(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """URL and login by variables; one that is not set is named. What a schema imports comes with it, in the order in which it is needed."""
+    """URL and login by variables; one that is not set is named.
+
+    What a schema imports comes with it, in the order in which it is needed.
+    """
     registry.login = "Basic bWU6c2VjcmV0"
     of = Protobuf(registry="env:SALES_REGISTRY", options={"basic.auth.user.info": "env:SALES_LOGIN"})
     monkeypatch.setenv("SALES_REGISTRY", registry.url)
@@ -77,7 +81,9 @@ def test_who_asks_is_known_by_what_the_environment_holds(registry: Registry, mon
     monkeypatch.setenv("SALES_LOGIN", "me:secret")
     registry.put("deep", "ZGVlcA==", "PROTOBUF")
     registry.put("middle", "bWlkZGxl", "PROTOBUF", [{"name": "deep.proto", "subject": "deep", "version": 1}])
-    number = registry.put("sales-value", "c2FsZQ==", "PROTOBUF", [{"name": "middle.proto", "subject": "middle", "version": 1}])
+    number = registry.put(
+        "sales-value", "c2FsZQ==", "PROTOBUF", [{"name": "middle.proto", "subject": "middle", "version": 1}]
+    )
 
     found = asking.find(of, number)
 
@@ -89,8 +95,11 @@ def test_who_asks_is_known_by_what_the_environment_holds(registry: Registry, mon
     assert any("format=serialized" in path for path in registry.asked)
 
 
-def test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those that it does not know it is asked once more for all of them together; a topic that names very many is no topic of framed messages."""
+def test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that it does not know it is asked once more for all of them together; a topic that names very many is no
+    topic of framed messages."""
     monkeypatch.setattr(kafka_schemas, "MOST_UNKNOWN", 3)
     known = [registry.put(f"sales-{number}-value", SALE | {"name": f"Sale{number}"}) for number in range(20)]
     last = max(known)
@@ -104,6 +113,8 @@ def test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows(registry
     assert [fact["schema"] for fact in facts.values()] == [last + 1, last + 2, last + 3]
     assert waited == [asking.LAG_SECONDS]
     registry.asked.clear()
-    with pytest.raises(Refused, match="one batch of topic sales names more than 3 schemas that the registry does not know"):
+    with pytest.raises(
+        Refused, match="one batch of topic sales names more than 3 schemas that the registry does not know"
+    ):
         kafka_schemas.unknown(source, {"value": list(range(last + 1, last + 1000))})
     assert len(registry.asked) == 8

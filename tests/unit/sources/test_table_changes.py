@@ -1,4 +1,5 @@
-"""The change data feed of a Delta table: every change once, deletes as records of their own, and what nobody wrote down refused."""
+"""The change data feed of a Delta table: every change once, deletes as records of their own, and what nobody wrote down
+refused."""
 
 from __future__ import annotations
 
@@ -28,8 +29,11 @@ def of(path: Path, **options: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_all_changes_are_read_once_and_make_the_table(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever versions there are and however looks are cut: what is inserted less what is deleted is what the table holds, at each version."""
+def test_all_changes_are_read_once_and_make_the_table(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever versions there are and however looks are cut: what is inserted less what is deleted is what the table
+    holds, at each version."""
     monkeypatch.setattr(table_log, "PAGE", 2)
     chance, pipeline, read = random.Random(seed), of(tmp_path), NOTHING
     found: list[Any] = []
@@ -46,9 +50,13 @@ def test_all_changes_are_read_once_and_make_the_table(seed: int, tmp_path: Path,
         net: Counter[Any] = Counter()
         for row in changes:
             if row["_commit_version"] <= version:
-                net[row["id"], row["shop"], row["cents"]] += {"insert": 1, "update_postimage": 1}.get(row["_change_type"], -1)
+                net[row["id"], row["shop"], row["cents"]] += {"insert": 1, "update_postimage": 1}.get(
+                    row["_change_type"], -1
+                )
         held = DeltaTable(str(tmp_path), version=version).to_pyarrow_table().to_pylist()
-        assert {key: count for key, count in net.items() if count} == Counter((row["id"], row["shop"], row["cents"]) for row in held)
+        assert {key: count for key, count in net.items() if count} == Counter(
+            (row["id"], row["shop"], row["cents"]) for row in held
+        )
 
 
 def test_changes_are_those_of_the_feed_as_another_reader_has_it(tmp_path: Path) -> None:

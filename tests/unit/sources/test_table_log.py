@@ -68,7 +68,11 @@ def test_partition_columns_come_from_the_log(tmp_path: Path) -> None:
 
     found, _ = take(pipeline)
 
-    assert {row["id"]: (row["shop"], row["cents"]) for row in rows(pipeline, found)} == {"a": ("x y", 0), "b": (None, 1), "c": ("ü/z", 2)}
+    assert {row["id"]: (row["shop"], row["cents"]) for row in rows(pipeline, found)} == {
+        "a": ("x y", 0),
+        "b": (None, 1),
+        "c": ("ü/z", 2),
+    }
     assert {row["oo_rest"] for row in rows(pipeline, found)} == {None}
 
 
@@ -93,7 +97,9 @@ def test_a_log_that_was_cut_behind_what_is_read_is_no_loss(tmp_path: Path) -> No
     assert ids(pipeline, take(pipeline, read)[0]) == {"b": 1}
 
 
-def test_versions_without_rows_are_noted_before_they_are_cut_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_without_rows_are_noted_before_they_are_cut_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once they span a page: the next look begins behind them, and their batch has no rows."""
     monkeypatch.setattr(table_log, "PAGE", 2)
     pipeline = of(tmp_path)
@@ -260,7 +266,9 @@ def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     """Its files have other names for the columns."""
     append(tmp_path, ["a"])
     entry = tmp_path / "_delta_log" / f"{0:020}.json"
-    entry.write_text(entry.read_text().replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'))
+    entry.write_text(
+        entry.read_text().replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}')
+    )
 
     with pytest.raises(Refused, match="column mapping"):
         take(of(tmp_path))

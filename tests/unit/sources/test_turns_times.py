@@ -1,4 +1,5 @@
-"""The turns of several sources: ingestion time never moves back, whenever each source was registered and whichever run was killed."""
+"""The turns of several sources: ingestion time never moves back, whenever each source was registered and whichever run
+was killed."""
 
 from __future__ import annotations
 
@@ -45,12 +46,27 @@ def give_turns(several: Several, table: Path) -> list[datetime]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_ingestion_time_of_turns_never_moves_back(seed: int, tmp_path: Path) -> None:
-    """A run that was killed before it gave turns leaves batches of an earlier time to the next one, of one source or of both."""
+    """A run that was killed before it gave turns leaves batches of an earlier time to the next one, of one source or of
+    both."""
     random, table = Random(seed), tmp_path / "turns"
     sources = {"web": Source(), "till": Source()}
     several = Several(pipeline(), "shop", table, sources)
     times: list[datetime] = []
-    write_deltalake(str(table), pa.Table.from_pylist([{"batch_no": 0, "source": "web", "source_batch_no": -1, "records": 0, "known": json.dumps({}), "seen_at": START}]))
+    write_deltalake(
+        str(table),
+        pa.Table.from_pylist(
+            [
+                {
+                    "batch_no": 0,
+                    "source": "web",
+                    "source_batch_no": -1,
+                    "records": 0,
+                    "known": json.dumps({}),
+                    "seen_at": START,
+                }
+            ]
+        ),
+    )
     for minute in range(1, 8):
         for source in sources.values():
             source.register(minute, random.randint(0, 3))

@@ -1,4 +1,5 @@
-"""Parquet and Avro files: what is read of each, by which numbers; whatever is wrong with one is told before it is read."""
+"""Parquet and Avro files: what is read of each, by which numbers; whatever is wrong with one is told before it is
+read."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_rows_have_their_numbers_however_a_file_is_cut(
 
 @pytest.mark.parametrize("form", PUT)
 def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_path: Path) -> None:
-    """Cut at any place, or with bytes changed: refused with the reason, or (where no byte of a row was hit) read whole."""
+    """Cut at any place, or with bytes changed: refused with the reason, or (where no byte of a row was hit) read
+    whole."""
     path, pipeline = tmp_path / "good", of(form)
     options = {} if form == "avro" else {"write_page_checksum": True}
     PUT[form](path, sales(220), **options)
@@ -194,9 +196,13 @@ def test_int96_times_keep_their_date(year: int, shared: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("names", [[f"undeclared_{n}" for n in range(3000)], ["x" * (1 << 20)]], ids=["many", "long"])
 def test_undeclared_names_take_bounded_memory(names: list[str], tmp_path: Path) -> None:
-    """Each row has the names of the undeclared columns: only some names, and how many others there are, for files and messages alike."""
+    """Each row has the names of the undeclared columns: only some names, and how many others there are, for files and
+    messages alike."""
     pipeline = of("parquet", "id string, at timestamp")
-    parquet.write_table(pa.table({"id": ["a"] * 2000, "at": [NOON] * 2000, **{name: pa.nulls(2000) for name in names}}), tmp_path / "file")
+    parquet.write_table(
+        pa.table({"id": ["a"] * 2000, "at": [NOON] * 2000, **{name: pa.nulls(2000) for name in names}}),
+        tmp_path / "file",
+    )
     [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
     wanted = Wanted(tuple(batch.schema)[-2:], ("id",))
     message = wanted.fitted({"id": batch.column("id"), "at": batch.column("at")}, 2000, ["id", "at", *names])
@@ -212,7 +218,9 @@ def test_undeclared_names_take_bounded_memory(names: list[str], tmp_path: Path) 
 def test_a_missing_codec_refuses_the_run_and_not_the_file(read: Callable[[FileAt], Any], tmp_path: Path) -> None:
     """The refusal says what to install, and passes through the counter, which gives verdicts on files."""
     put_avro(tmp_path / "plain", sales(3))
-    (tmp_path / "file").write_bytes((tmp_path / "plain").read_bytes().replace(b"avro.codec\x08null", b"avro.codec\x0csnappy"))
+    (tmp_path / "file").write_bytes(
+        (tmp_path / "plain").read_bytes().replace(b"avro.codec\x08null", b"avro.codec\x0csnappy")
+    )
     for reading in (read, typed_files.counter(of("avro"))):
         with pytest.raises(Refused, match="snappy") as refused:
             reading(FileAt(str(tmp_path / "file")))
@@ -220,7 +228,8 @@ def test_a_missing_codec_refuses_the_run_and_not_the_file(read: Callable[[FileAt
 
 
 def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> None:
-    """Without the column that knows a record or its time, cut short, or of another format: each with its reason, no lines."""
+    """Without the column that knows a record or its time, cut short, or of another format: each with its reason, no
+    lines."""
     put_parquet(tmp_path / "a.parquet", sales(120))
     put_parquet(tmp_path / "b.parquet", [{"id": "a", "cents": 1}])
     put_parquet(tmp_path / "c.parquet", [{"at": NOON}])
@@ -250,7 +259,9 @@ def test_a_row_that_is_too_large_is_told_and_the_others_are_read(form: str, code
     pipeline = replace(of(form), source=replace(of(form).source, max_record_bytes=1500))  # type: ignore[arg-type, type-var]
 
     found = [
-        row for batch in typed_files._reader(pipeline)(Part(FileAt(str(path)), 1, None, 0, 0)) for row in batch.to_pylist()
+        row
+        for batch in typed_files._reader(pipeline)(Part(FileAt(str(path)), 1, None, 0, 0))
+        for row in batch.to_pylist()
     ]
 
     assert typed_files.counter(pipeline)(FileAt(str(path))) == 220
@@ -302,7 +313,8 @@ for _ in range(100):
     ({"type": "array", "items": "null"}, "take no bytes"),
 ])  # fmt: skip
 def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str, tmp_path: Path) -> None:
-    """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has any length."""
+    """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has
+    any length."""
     schema = {
         "type": "record",
         "name": "sale",

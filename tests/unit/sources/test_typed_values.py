@@ -34,23 +34,41 @@ UNUSUAL: list[tuple[Any, str, list[Any], list[Any]]] = [
 def write(path: Path, kind: Any, values: list[Any]) -> FileAt:
     """Write a file of one column."""
     with path.open("wb") as file:
-        fastavro.writer(file, {"type": "record", "name": "r", "fields": [{"name": "c", "type": kind}]}, [{"c": value} for value in values], codec="deflate")
+        fastavro.writer(
+            file,
+            {"type": "record", "name": "r", "fields": [{"name": "c", "type": kind}]},
+            [{"c": value} for value in values],
+            codec="deflate",
+        )
     return FileAt(str(path))
 
 
 def read(at: FileAt, kind: str) -> list[Any]:
     """Return the values as the declared type."""
     field = coercion.declared(f"c {kind}").field("c")
-    return [value for batch in avro_files.records(at, ["c"], 3) for value in coercion.cast(batch.column("c"), field).to_pylist()]
+    return [
+        value
+        for batch in avro_files.records(at, ["c"], 3)
+        for value in coercion.cast(batch.column("c"), field).to_pylist()
+    ]
 
 
-@pytest.mark.parametrize(("kind", "declared", "values", "wanted"), UNUSUAL, ids=["map", "int or string", "boolean or string", "uuid", "maps", "record", "nulls", "decimal"])
-def test_avro_of_a_usual_kind_is_read(tmp_path: Path, kind: Any, declared: str, values: list[Any], wanted: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "declared", "values", "wanted"),
+    UNUSUAL,
+    ids=["map", "int or string", "boolean or string", "uuid", "maps", "record", "nulls", "decimal"],
+)
+def test_avro_of_a_usual_kind_is_read(
+    tmp_path: Path, kind: Any, declared: str, values: list[Any], wanted: list[Any]
+) -> None:
     """Maps, unions of two types and uuids too."""
     assert read(write(tmp_path / "a", kind, values), declared) == wanted
 
 
-@pytest.mark.parametrize(("logical", "factor"), [("timestamp-millis", 1000), ("timestamp-micros", 1_000_000), ("local-timestamp-millis", 1000)])
+@pytest.mark.parametrize(
+    ("logical", "factor"),
+    [("timestamp-millis", 1000), ("timestamp-micros", 1_000_000), ("local-timestamp-millis", 1000)],
+)
 def test_a_time_after_9999_is_one_value_of_its_file(tmp_path: Path, logical: str, factor: int) -> None:
     """The file is read, and the record is judged by its year."""
     at = write(tmp_path / "a", {"type": "long", "logicalType": logical}, [])
@@ -64,7 +82,10 @@ def test_a_time_after_9999_is_one_value_of_its_file(tmp_path: Path, logical: str
     batch = next(avro_files.records(at, None, 9))
     declared = coercion.declared(f"c {'timestamp_ntz' if 'local' in logical else 'timestamp'}")
     [rows] = coercion.fit(batch, ["c"], declared, coercion.Place("row %s", 7, 1 << 20), 0)
-    assert [reason and reason.rpartition("(")[2] for reason in rows.column("oo_refused").to_pylist()] == [None, *["its year is not in 1 to 9999)"] * 2]
+    assert [reason and reason.rpartition("(")[2] for reason in rows.column("oo_refused").to_pylist()] == [
+        None,
+        *["its year is not in 1 to 9999)"] * 2,
+    ]
     assert rows.column("c").cast(pa.int64()).to_pylist() == [0, None, None]
 
 
@@ -92,10 +113,28 @@ def test_a_part_of_a_column_fits_as_a_column_does(there: pa.DataType, declared: 
 
 def test_unknown_fields_of_structs_are_counted() -> None:
     """At any depth, and a declared field that is missing is null."""
-    there = pa.schema([("c", pa.list_(pa.struct([("a", pa.int32()), ("x", pa.struct([("y", pa.int32()), ("z", pa.int32())]))]))), ("d", pa.struct([("e", pa.int32())]))])
+    there = pa.schema(
+        [
+            ("c", pa.list_(pa.struct([("a", pa.int32()), ("x", pa.struct([("y", pa.int32()), ("z", pa.int32())]))]))),
+            ("d", pa.struct([("e", pa.int32())])),
+        ]
+    )
     declared = coercion.declared("c array<struct<a:int,b:int,x:struct<y:int>>>")
-    [batch] = coercion.fit(pa.RecordBatch.from_pylist([{"c": [{"a": 1, "x": {"y": 2, "z": 3}}], "d": None}], there), there.names, declared, coercion.Place("row %s", 7, 1 << 20), 0)
-    assert batch.to_pylist()[0] | {"oo_file": 0} == {"oo_line": None, "oo_refused": None, "oo_file": 0, "oo_position": 0, "oo_rest": "d, c.x.z", "c": [{"a": 1, "b": None, "x": {"y": 2}}]}
+    [batch] = coercion.fit(
+        pa.RecordBatch.from_pylist([{"c": [{"a": 1, "x": {"y": 2, "z": 3}}], "d": None}], there),
+        there.names,
+        declared,
+        coercion.Place("row %s", 7, 1 << 20),
+        0,
+    )
+    assert batch.to_pylist()[0] | {"oo_file": 0} == {
+        "oo_line": None,
+        "oo_refused": None,
+        "oo_file": 0,
+        "oo_position": 0,
+        "oo_rest": "d, c.x.z",
+        "c": [{"a": 1, "b": None, "x": {"y": 2}}],
+    }
 
 
 @pytest.mark.parametrize(("cells", "kind"), [

@@ -1,4 +1,5 @@
-"""Nobody asks Delta for an old version of a table of ours: it refuses one of more than a week, and compaction lets it go."""
+"""Nobody asks Delta for an old version of a table of ours: it refuses one of more than a week, and compaction lets it
+go."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ import onlyonce
 
 
 def test_no_reader_names_a_version_or_a_time() -> None:
-    """A batch read of `events` is of the table as it is (`receive/past_rows`). Only of a lookup, a table of others, an old version is read."""
+    """A batch read of `events` is of the table as it is (`receive/past_rows`).
+
+    Only of a lookup, a table of others, an old version is read.
+    """
     home = Path(onlyonce.__file__).parent
     asking = [
         file.name

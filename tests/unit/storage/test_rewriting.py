@@ -1,4 +1,5 @@
-"""Files of a table in others: each value of each type stays as it was, and a log that was cut still tells its newer versions."""
+"""Files of a table in others: each value of each type stays as it was, and a log that was cut still tells its newer
+versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What Spark and delta-rs are told of a store: all that they need, nothing where data is on a disk, and never a secret."""
+"""What Spark and delta-rs are told of a store: all that they need, nothing where data is on a disk, and never a
+secret."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_the_jars_of_s3_are_on_the_class_path_only_where_data_is_there(tmp_path:
     assert jars.of_session(folder, s3=True)[path] == f"{folder}/*:{beside}/*"
 
 
-@pytest.mark.parametrize(("url", "client"), [("gs://lake", "gcs-connector"), ("abfss://lake@there.dfs.core.windows.net", "hadoop-azure")])
+@pytest.mark.parametrize(
+    ("url", "client"), [("gs://lake", "gcs-connector"), ("abfss://lake@there.dfs.core.windows.net", "hadoop-azure")]
+)
 def test_a_store_that_spark_has_no_client_of_is_refused_before_it_starts(tmp_path: Path, url: str, client: str) -> None:
     """Unless somebody has brought it."""
     with pytest.raises(Refused, match=f"no jar {client}"):

@@ -1,4 +1,5 @@
-"""Which data files may hold rows with certain values: none is left out that does, whatever the log says or does not say of it."""
+"""Which data files may hold rows with certain values: none is left out that does, whatever the log says or does not say
+of it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ def made(path: Path, kind: str, files: list[list[int | None]], by: list[str]) ->
     """A table with a file for each list."""
     arrow, value = KINDS[kind]
     for numbers in files:
-        rows = pa.table({"k": pa.array([None if n is None else value(n) for n in numbers], arrow), "n": pa.array(numbers, pa.int64())})
+        rows = pa.table(
+            {
+                "k": pa.array([None if n is None else value(n) for n in numbers], arrow),
+                "n": pa.array(numbers, pa.int64()),
+            }
+        )
         write_deltalake(path, rows, mode="append", partition_by=by or None)
     return DeltaTable(str(path))
 
@@ -44,14 +50,21 @@ def numbers_of(path: Path, held: table_files.Held) -> list[int | None]:
 
 @pytest.mark.parametrize("by", [[], ["k"]], ids=["by statistics", "by partition"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_file_with_such_a_row_is_told_and_a_whole_one_has_no_other(tmp_path: Path, kind: str, by: list[str]) -> None:
+def test_each_file_with_such_a_row_is_told_and_a_whole_one_has_no_other(
+    tmp_path: Path, kind: str, by: list[str]
+) -> None:
     """Of random files, asked for random values. Where bounds are exact, no more than those whose bounds reach them."""
     chance = random.Random(f"{kind}{by}")
     value = KINDS[kind][1]
     files: list[list[int | None]] = []
     for _ in range(8):
         begin = chance.randrange(40)
-        files.append([chance.choice([begin, begin + chance.randrange(10), None if chance.random() < 0.3 else begin]) for _ in range(4)])
+        files.append(
+            [
+                chance.choice([begin, begin + chance.randrange(10), None if chance.random() < 0.3 else begin])
+                for _ in range(4)
+            ]
+        )
     table = made(tmp_path, kind, files, by)
     for low in range(0, 50, 7):
         high, null = low + chance.randrange(6), chance.random() < 0.4
@@ -114,7 +127,9 @@ def test_a_partition_value_is_given_as_the_log_has_it(tmp_path: Path, kind: str)
     """Spark reads it by the string, and a commit that removes the file repeats it."""
     arrow, texts = PARTITIONS[kind]
     table = DeltaTable.create(tmp_path, pa.schema([("p", arrow), ("n", pa.int64())]), partition_by=["p"])
-    actions = [AddAction(f"{number}.parquet", 1, {"p": text}, 0, True, '{"numRecords":1}') for number, text in enumerate(texts)]
+    actions = [
+        AddAction(f"{number}.parquet", 1, {"p": text}, 0, True, '{"numRecords":1}') for number, text in enumerate(texts)
+    ]
     table.create_write_transaction(actions, "append", table.schema(), ["p"])
 
     held = table_files.holding(DeltaTable(tmp_path), {})

@@ -1,4 +1,5 @@
-"""Data is read and written through `onlyonce.storage.stores` and Delta's libraries: what opens files itself is listed here, and the list can only shrink."""
+"""Data is read and written through `onlyonce.storage.stores` and Delta's libraries: what opens files itself is listed
+here, and the list can only shrink."""
 
 from __future__ import annotations
 
@@ -7,7 +8,20 @@ from pathlib import Path
 
 from onlyonce.settings import ROOT
 
-FOLDERS = ("catalog", "check", "context", "lookups", "operate", "outputs", "receive", "records", "run", "sinks", "sources", "storage")
+FOLDERS = (
+    "catalog",
+    "check",
+    "context",
+    "lookups",
+    "operate",
+    "outputs",
+    "receive",
+    "records",
+    "run",
+    "sinks",
+    "sources",
+    "storage",
+)
 """Where records and results pass through."""
 TOUCHES = {
     "open", "read_text", "write_text", "read_bytes", "write_bytes", "mkdir", "unlink", "rename", "hardlink_to", "symlink_to", "rmdir", "touch",
@@ -20,13 +34,25 @@ KNOWN: dict[str, set[str]] = {
     "the local side of the interface": {"storage/durable", "storage/stores/arrow", "storage/stores/local"},
     "of no use after the process, or the job": {"catalog/shared_files", "check/kept", "receive/blocks/block_files"},
     "an inbox is a folder so far": {
-        "operate/archive", "operate/erase/input_files", "sources/discovery", "sources/files/avro_files", "sources/files/folders", "sources/files/growing",
+        "operate/archive",
+        "operate/erase/input_files",
+        "sources/discovery",
+        "sources/files/avro_files",
+        "sources/files/folders",
+        "sources/files/growing",
         "sources/files/inbox",
-        "sources/files/listing", "sources/files/regular_file", "sources/land", "operate/disk_state", "outputs/releases/release",
+        "sources/files/listing",
+        "sources/files/regular_file",
+        "sources/land",
+        "operate/disk_state",
+        "outputs/releases/release",
         "outputs/releases/releasing",
     },
     "a table of Spark's making": {"storage/delta"},
-    "names of folders, and empty folders, which an erasure looks for": {"operate/erase/search", "sinks/delta/stored_delta"},
+    "names of folders, and empty folders, which an erasure looks for": {
+        "operate/erase/search",
+        "sinks/delta/stored_delta",
+    },
     "a folder goes at once by its name": {"operate/drop"},
     "a journal in the home": {"operate/repairs"},
     "a log of a process that may append to it": {"operate/erase/leftovers"},
@@ -45,7 +71,9 @@ def test_only_known_modules_touch_files_by_themselves() -> None:
 
 def _touching(folder: Path) -> set[str]:
     return {
-        str(file.relative_to(ROOT / "onlyonce").with_suffix("")) for file in folder.rglob("*.py") if _touches(ast.parse(file.read_text()))
+        str(file.relative_to(ROOT / "onlyonce").with_suffix(""))
+        for file in folder.rglob("*.py")
+        if _touches(ast.parse(file.read_text()))
     }
 
 

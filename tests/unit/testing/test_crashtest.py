@@ -196,7 +196,8 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
     """The inbox is the copy, tables have their default places; the database of a sink is changed by its variable."""
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(inbox='/somebody/s/inbox', "
+        "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', "
+        "source=Files(inbox='/somebody/s/inbox', "
         "max_files_a_batch=3), schema='id string, at timestamp', record_id=('id',), event_time='at', outputs=("
         "Output(name='each', transform='m:f', sink=Delta(path='/somebody/s/table')), "
         "Output(name='files', transform='m:f', sink=FileSink(path='s3://somebody/s', shards=2)), "
@@ -261,7 +262,8 @@ def test_what_cannot_be_tested_is_refused_before_anything_starts(
 
 
 def test_the_report_says_whether_all_held_and_how_to_play_a_chain_alone() -> None:
-    """A kill that was not judged is not held; the command names the kills of the chain that differs, and nothing else."""
+    """A kill that was not judged is not held; the command names the kills of the chain that differs, and nothing
+    else."""
     asked = Asked("mine", Path("in put"), files=[Path("/mine.py")], max_files=2)
     queue = Queue([])
     queue.judge(1, Chain((RECEIVE,)), PASSES, go_on=False)
@@ -275,7 +277,7 @@ def test_the_report_says_whether_all_held_and_how_to_play_a_chain_alone() -> Non
     assert held.warnings == []
     assert (found.facts["all held"], unplayed.facts["all held"]) == (False, False)
     assert (
-        "onlyonce crashtest mine --input 'in put' --pipelines /mine.py --max-files 2 --chain 1 --all --points unit:2,start:2"
-        in found.warnings[0]
+        "onlyonce crashtest mine --input 'in put' --pipelines /mine.py --max-files 2 --chain 1 --all --points "
+        "unit:2,start:2" in found.warnings[0]
     )
     assert found.tables["differences"][0]["lost"] == 3

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-LOADED = "import sys; heavy = [m for m in ('pyspark', 'deltalake', 'pandas', 'sqlalchemy', 'hypothesis', 'airflow') if m in sys.modules]; print(heavy)"
+LOADED = (
+    "import sys; heavy = [m for m in ('pyspark', 'deltalake', 'pandas', 'sqlalchemy', 'hypothesis', "
+    "'airflow') if m in sys.modules]; print(heavy)"
+)
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,20 @@ from tests.support.duckdb_reader import EXTENSION
 GIVEN = "id STRING NOT NULL, n BIGINT"
 TEAMS = {
     "its own values": Team(
-        f"CREATE TABLE theirs_table ({GIVEN}, twice BIGINT GENERATED ALWAYS AS (n * 2), theirs STRING) USING delta PARTITIONED BY (n); "
-        "ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n > 0); ALTER TABLE theirs_table ADD CONSTRAINT not_given CHECK (theirs IS NULL)",
+        f"CREATE TABLE theirs_table ({GIVEN}, twice BIGINT GENERATED ALWAYS AS (n * 2), theirs STRING) USING delta " "PARTITIONED BY (n); "
+        "ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n > 0); ALTER TABLE theirs_table ADD CONSTRAINT " "not_given CHECK (theirs IS NULL)",
         {"theirs": None, "twice": lambda row: 2 * row["n"]}, has=("generated", "NOT NULL", "CHECK", "partition"),
     ),
     "NOT NULL": Team(f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING NOT NULL) USING delta", refused="column theirs is NOT NULL"),
-    "CHECK": Team(f"CREATE TABLE theirs_table ({GIVEN}) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n < 2)", refused="constraint few"),
+    "CHECK": Team(f"CREATE TABLE theirs_table ({GIVEN}) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT few CHECK (n < " "2)", refused="constraint few"),
     "CHECK of a column that is not given": Team(
-        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT given CHECK (theirs IS NOT NULL)",
+        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING) USING delta; ALTER TABLE theirs_table ADD CONSTRAINT " "given CHECK (theirs IS NOT NULL)",
         refused="constraint given", has=("CHECK",),
     ),
     "narrower type": Team("CREATE TABLE theirs_table (id STRING, n INT) USING delta", refused="column n is bigint, but in .* it is int"),
     "shorter strings": Team("CREATE TABLE theirs_table (id VARCHAR(3), n BIGINT) USING delta", refused=TOO_LONG, rows=LONGER, has=("narrower type",)),
     "default": Team(
-        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING DEFAULT 'them') USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+        f"CREATE TABLE theirs_table ({GIVEN}, theirs STRING DEFAULT 'them') USING delta TBLPROPERTIES " "('delta.feature.allowColumnDefaults' = 'supported')",
         refused="default",
     ),
     "identity": Team(f"CREATE TABLE theirs_table (number BIGINT GENERATED ALWAYS AS IDENTITY, {GIVEN}) USING delta", refused="identity"),
@@ -84,7 +84,9 @@ class DeltaHistory(DeltaAppend):
     ways = ("tasks",)
     slow_refusals = True
 
-    def write(self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()) -> None:
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
         super().write(batch, as_versions(rows), way, point, kills)
 
     def read(self) -> list[dict[str, Any]]:

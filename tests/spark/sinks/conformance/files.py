@@ -66,9 +66,17 @@ class Csv(JsonLines):
     format = "csv"
 
     def read(self) -> list[dict[str, Any]]:
-        options = "all_varchar = true, header = true, delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
-        found = [row for file in self.files() for row in queried(f"read_csv('{file}', {options}, max_line_size = 10000000)")]
-        return [{name: parsed(values.KINDS.get(name, [pa.string()])[0], text) for name, text in row.items()} for row in found]
+        options = (
+            "all_varchar = true, header = true, delim = ',', quote = '\"', escape = '\"', nullstr = '', "
+            "allow_quoted_nulls = false"
+        )
+        found = [
+            row for file in self.files() for row in queried(f"read_csv('{file}', {options}, max_line_size = 10000000)")
+        ]
+        return [
+            {name: parsed(values.KINDS.get(name, [pa.string()])[0], text) for name, text in row.items()}
+            for row in found
+        ]
 
     def wanted(self, kind: pa.DataType, value: Any) -> Any:
         return values.as_json(kind, value) if pa.types.is_nested(kind) else value

@@ -37,7 +37,9 @@ class IcebergAppend(Kept):
         self._given.stop()
 
     def _catalog(self) -> Catalog:
-        return load_catalog(CATALOG, type="sql", uri=self.stage.log.url, warehouse=f"file://{settings.home()}/warehouse")
+        return load_catalog(
+            CATALOG, type="sql", uri=self.stage.log.url, warehouse=f"file://{settings.home()}/warehouse"
+        )
 
     @property
     def sink(self) -> Sink:
@@ -53,14 +55,19 @@ class IcebergAppend(Kept):
     def make(self, statements: str) -> None:
         transform, required = re.match(r"(.*)\(n\)(?: required (.*))?", statements).groups()  # type: ignore[union-attr]
         kinds = THEIRS | ({"n": types.IntegerType()} if transform.startswith("int ") else {})
-        fields = [types.NestedField(at, name, kind, required=name == required) for at, (name, kind) in enumerate(kinds.items(), 1)]
+        fields = [
+            types.NestedField(at, name, kind, required=name == required)
+            for at, (name, kind) in enumerate(kinds.items(), 1)
+        ]
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists("results")
         spec = PartitionSpec(PartitionField(2, 1000, parse_transform(transform.removeprefix("int ")), "part"))
         catalog.create_table(f"results.{self.stage.name}", Schema(*fields), partition_spec=spec)
 
     def read(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._catalog().load_table(f"results.{self.stage.name}").scan().to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = (
+            self._catalog().load_table(f"results.{self.stage.name}").scan().to_arrow().to_pylist()
+        )
         return rows
 
     def other_writer(self) -> Any:

@@ -23,7 +23,7 @@ NOT_FINITE = [values.NAN, values.INF, -values.INF]
 ID = "id varchar(99) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL PRIMARY KEY"
 TEAMS = {
     "its own values": Team(
-        f"CREATE TABLE kept ({ID}, number int NOT NULL AUTO_INCREMENT, KEY (number), by_them varchar(9) NOT NULL DEFAULT 'them', n bigint NOT NULL CHECK (n > 0), twice bigint AS (n * 2) STORED) "
+        f"CREATE TABLE kept ({ID}, number int NOT NULL AUTO_INCREMENT, KEY (number), by_them varchar(9) NOT NULL " "DEFAULT 'them', n bigint NOT NULL CHECK (n > 0), twice bigint AS (n * 2) STORED) "
         "PARTITION BY KEY (id) PARTITIONS 2",
         {"by_them": "them", "twice": lambda row: 2 * row["n"], "number": int},
         has=("default", "identity", "generated", "NOT NULL", "CHECK", "partition"),
@@ -31,16 +31,16 @@ TEAMS = {
     "NOT NULL": Team(f"CREATE TABLE kept ({ID}, n bigint, theirs bigint NOT NULL)", refused="theirs"),
     "CHECK": Team(f"CREATE TABLE kept ({ID}, n bigint, CONSTRAINT few CHECK (n < 2))", refused="few"),
     "trigger": Team(
-        f"CREATE TABLE kept ({ID}, n bigint); CREATE TRIGGER no BEFORE INSERT ON kept FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'closed on Sundays'",
+        f"CREATE TABLE kept ({ID}, n bigint); CREATE TRIGGER no BEFORE INSERT ON kept FOR EACH ROW SIGNAL SQLSTATE " "'45000' SET MESSAGE_TEXT = 'closed on Sundays'",
         refused="closed on Sundays",
     ),
-    "foreign key": Team(f"CREATE TABLE known (n bigint PRIMARY KEY); CREATE TABLE kept ({ID}, n bigint, FOREIGN KEY (n) REFERENCES known (n))", refused="foreign key"),
+    "foreign key": Team(f"CREATE TABLE known (n bigint PRIMARY KEY); CREATE TABLE kept ({ID}, n bigint, FOREIGN KEY (n) " "REFERENCES known (n))", refused="foreign key"),
     "narrower type": Team(f"CREATE TABLE kept ({ID}, n int unsigned)", refused=r"column n is bigint, but in kept it is int unsigned"),
     "shorter strings": Team(f"CREATE TABLE kept ({ID.replace('99', '3')}, n bigint)", refused=TOO_LONG, rows=LONGER, has=("narrower type",)),
     "encoding": Team(
         "CREATE TABLE kept (id varchar(99) CHARACTER SET latin1 NOT NULL PRIMARY KEY, n bigint)", refused="Incorrect string value|different texts are the same key"
     ),
-    "partition": Team("CREATE TABLE kept (id varchar(99) CHARACTER SET utf8mb4, n bigint) PARTITION BY RANGE (n) (PARTITION one VALUES LESS THAN (2))", refused="no partition|no primary key"),
+    "partition": Team("CREATE TABLE kept (id varchar(99) CHARACTER SET utf8mb4, n bigint) PARTITION BY RANGE (n) (PARTITION " "one VALUES LESS THAN (2))", refused="no partition|no primary key"),
 }  # fmt: skip
 
 
@@ -78,10 +78,18 @@ class MySQLAppend(Kept):
     def read(self) -> list[dict[str, Any]]:
         names = [row[0] for row in self.server.rows(self.name, "SHOW COLUMNS FROM kept")]
         # A float is told with six digits, and the client reads no year of three digits.
-        told = {"float": "CAST(`float` AS DOUBLE)", **{name: f"CAST(`{name}` AS CHAR)" for name in ("date", "timestamp", "timestamp_ntz", "valid_from")}}
-        found = self.server.rows(self.name, f"SELECT {', '.join(told.get(name, f'`{name}`') for name in names)} FROM kept")
+        told = {
+            "float": "CAST(`float` AS DOUBLE)",
+            **{name: f"CAST(`{name}` AS CHAR)" for name in ("date", "timestamp", "timestamp_ntz", "valid_from")},
+        }
+        found = self.server.rows(
+            self.name, f"SELECT {', '.join(told.get(name, f'`{name}`') for name in names)} FROM kept"
+        )
         return [
-            {name: values.parsed(value) if pa.types.is_nested(values.KINDS.get(name, [pa.string()])[0]) else value for name, value in zip(names, row, strict=True)}
+            {
+                name: values.parsed(value) if pa.types.is_nested(values.KINDS.get(name, [pa.string()])[0]) else value
+                for name, value in zip(names, row, strict=True)
+            }
             for row in found
         ]
 
@@ -121,7 +129,9 @@ class MySQLHistory(MySQLAppend):
     keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "newest_by": "valid_from"}
     teams: ClassVar[dict[str, Team]] = {name: versioned(team) for name, team in TEAMS.items()}
 
-    def write(self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()) -> None:
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
         super().write(batch, as_versions(rows), way, point, kills)
 
     def read(self) -> list[dict[str, Any]]:

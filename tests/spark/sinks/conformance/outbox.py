@@ -1,4 +1,7 @@
-"""The outbox, read by psycopg2. A team's table is behind a receiver: its endpoint inserts what it is sent, and answers 422 if the table refuses it."""
+"""The outbox, read by psycopg2.
+
+A team's table is behind a receiver: its endpoint inserts what it is sent, and answers 422 if the table refuses it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class Outbox(Kept):
     # A row is refused alone, so the CHECK is one that none of the rows satisfies.
     teams: ClassVar[dict[str, Team]] = {
         "its own values": postgres.TEAMS["its own values"],
-        **{name: replace(postgres.TEAMS[name], made=postgres.TEAMS[name].made.replace("n < 2", "n < 1")) for name in REFUSES},
+        **{
+            name: replace(postgres.TEAMS[name], made=postgres.TEAMS[name].made.replace("n < 2", "n < 1"))
+            for name in REFUSES
+        },
     }
 
     def __init__(self, stage: Stage) -> None:
@@ -52,20 +58,31 @@ class Outbox(Kept):
         self._receiver.make(statements)
         self._made = True
 
-    def write(self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()) -> None:
-        """Write a batch, and deliver it if there is a receiver. What the receiver has answered to a dead letter is raised as Refused."""
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "tasks", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
+        """Write a batch, and deliver it if there is a receiver.
+
+        What the receiver has answered to a dead letter is raised as Refused.
+        """
         super().write(batch, rows, way, point, kills)
         if not self._made:
             return
-        deliver.deliver(self.stage.log.database, self.stage.name, Output(name=self.stage.name, transform="a:b", sink=self.sink))
-        dead = self.stage.log.rows("SELECT answer FROM onlyonce.outbox WHERE output = %s AND state = 'dead'", self.stage.name)
+        deliver.deliver(
+            self.stage.log.database, self.stage.name, Output(name=self.stage.name, transform="a:b", sink=self.sink)
+        )
+        dead = self.stage.log.rows(
+            "SELECT answer FROM onlyonce.outbox WHERE output = %s AND state = 'dead'", self.stage.name
+        )
         if dead:
             raise Refused(dead[0][0])
 
     def read(self) -> list[dict[str, Any]]:
         if self._made:
             return self._receiver.read()
-        found = self.stage.log.rows("SELECT payload::text FROM onlyonce_private.outbox WHERE output = %s", self.stage.name)
+        found = self.stage.log.rows(
+            "SELECT payload::text FROM onlyonce_private.outbox WHERE output = %s", self.stage.name
+        )
         return [values.parsed(payload) for (payload,) in found]
 
     def wanted(self, kind: pa.DataType, value: Any) -> Any:
@@ -73,7 +90,9 @@ class Outbox(Kept):
 
     def _insert(self, _: int, request: Request) -> Reply:
         try:
-            self.stage.log.rows(f"INSERT INTO results.{self.stage.name} (id, n) VALUES (%s, %s)", request.body["id"], request.body["n"])
+            self.stage.log.rows(
+                f"INSERT INTO results.{self.stage.name} (id, n) VALUES (%s, %s)", request.body["id"], request.body["n"]
+            )
         except psycopg2.Error as error:
             return Reply(422, effect=False, body=str(error))
         return OK

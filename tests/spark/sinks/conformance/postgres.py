@@ -26,11 +26,14 @@ NUL = "nul \0."
 
 
 COLUMNS = "id text NOT NULL, n bigint"
-RAISES = "CREATE FUNCTION theirs_table_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'closed on Sundays'; END $$; CREATE"
+RAISES = (
+    "CREATE FUNCTION theirs_table_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'closed on "
+    "Sundays'; END $$; CREATE"
+)
 TEAMS = {
     "its own values": Team(
-        "CREATE TABLE theirs_table (number bigint GENERATED ALWAYS AS IDENTITY, serial serial, by_them text NOT NULL DEFAULT 'them', id text NOT NULL UNIQUE, "
-        "n bigint NOT NULL CHECK (n > 0), twice bigint NOT NULL GENERATED ALWAYS AS (n * 2) STORED) PARTITION BY HASH (id); "
+        "CREATE TABLE theirs_table (number bigint GENERATED ALWAYS AS IDENTITY, serial serial, by_them text NOT " "NULL DEFAULT 'them', id text NOT NULL UNIQUE, "
+        "n bigint NOT NULL CHECK (n > 0), twice bigint NOT NULL GENERATED ALWAYS AS (n * 2) STORED) PARTITION BY " "HASH (id); "
         "CREATE TABLE theirs_table_0 PARTITION OF theirs_table FOR VALUES WITH (MODULUS 2, REMAINDER 0); "
         "CREATE TABLE theirs_table_1 PARTITION OF theirs_table FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
         {"by_them": "them", "twice": lambda row: 2 * row["n"], "number": int, "serial": int},
@@ -39,7 +42,7 @@ TEAMS = {
     "NOT NULL": Team(f"CREATE TABLE theirs_table ({COLUMNS}, theirs text NOT NULL, UNIQUE (id))", refused="theirs"),
     "CHECK": Team(f"CREATE TABLE theirs_table ({COLUMNS} CONSTRAINT few CHECK (n < 2), UNIQUE (id))", refused="few"),
     "trigger": Team(
-        f"CREATE TABLE theirs_table ({COLUMNS}, UNIQUE (id)); {RAISES} TRIGGER no BEFORE INSERT ON theirs_table FOR EACH ROW EXECUTE FUNCTION theirs_table_no()",
+        f"CREATE TABLE theirs_table ({COLUMNS}, UNIQUE (id)); {RAISES} TRIGGER no BEFORE INSERT ON theirs_table " "FOR EACH ROW EXECUTE FUNCTION theirs_table_no()",
         refused="closed on Sundays",
     ),
     "deferred constraint": Team(
@@ -77,13 +80,17 @@ class PostgresAppend(Kept):
 
     @property
     def sink(self) -> Sink:
-        return Postgres(table=f"results.{self.stage.name}", connection=None if self.log is self.stage.log else VARIABLE, **self.keys)
+        return Postgres(
+            table=f"results.{self.stage.name}", connection=None if self.log is self.stage.log else VARIABLE, **self.keys
+        )
 
     def make(self, statements: str) -> None:
         if statements.startswith("ENCODING "):
             encoding, statements = statements.removeprefix("ENCODING ").split("; ", 1)
             self.log = self._database(encoding)
-        self.log.rows("CREATE SCHEMA IF NOT EXISTS results; " + statements.replace("theirs_table", f"results.{self.stage.name}"))
+        self.log.rows(
+            "CREATE SCHEMA IF NOT EXISTS results; " + statements.replace("theirs_table", f"results.{self.stage.name}")
+        )
 
     def _database(self, encoding: str) -> Log:
         """Make another database for the sink, which is dropped with it."""
@@ -131,10 +138,15 @@ class PostgresIncrement(PostgresAppend):
     @property
     def sink(self) -> Sink:
         return Postgres(
-            table=f"results.{self.stage.name}", connection=None if self.log is self.stage.log else VARIABLE, write="increment", keys=self._others
+            table=f"results.{self.stage.name}",
+            connection=None if self.log is self.stage.log else VARIABLE,
+            write="increment",
+            keys=self._others,
         )
 
-    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
         numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         self._others = tuple(column.name for column in rows.schema if not any(has(column.type) for has in numbers))
         super().write(batch, rows, way, point, kills)
@@ -144,7 +156,10 @@ def versioned(team: Team) -> Team:
     """Return a team's table with the column that a history needs, in its unique constraint over the id."""
     made = re.sub(
         r"\bid (text|varchar\(3\))( NOT NULL)?( UNIQUE)?",
-        lambda found: f"id {found[1]}{found[2] or ''}, valid_from timestamptz NOT NULL" + (", UNIQUE (id, valid_from)" if found[3] else ""),
+        lambda found: (
+            f"id {found[1]}{found[2] or ''}, valid_from timestamptz NOT NULL"
+            + (", UNIQUE (id, valid_from)" if found[3] else "")
+        ),
         team.made,
     )
     return replace(team, made=re.sub(r"(UNIQUE|DISTINCT) \(id\)", r"\1 (id, valid_from)", made))
@@ -157,7 +172,9 @@ class PostgresHistory(PostgresAppend):
     slow_refusals = True
     teams: ClassVar[dict[str, Team]] = {name: versioned(team) for name, team in TEAMS.items()}
 
-    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
         super().write(batch, as_versions(rows), way, point, kills)
 
     def read(self) -> list[dict[str, Any]]:

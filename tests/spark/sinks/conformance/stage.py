@@ -1,4 +1,5 @@
-"""Writes the rows of one output as `outputs` does, batch by batch, by the driver or by tasks; and what a sink's file gives the suite."""
+"""Writes the rows of one output as `outputs` does, batch by batch, by the driver or by tasks; and what a sink's file
+gives the suite."""
 
 from __future__ import annotations
 
@@ -63,8 +64,19 @@ class Stage:
             outputs=(Output(name=self.name, transform="a:b", sink=sink),),
         )  # fmt: skip
 
-    def write(self, sink: Sink, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
-        """Write a batch; with a `point` the driver fails there. `kills`: fail-points at which a task ends, each once."""
+    def write(
+        self,
+        sink: Sink,
+        batch: int,
+        rows: pa.Table,
+        way: str = "driver",
+        point: str | None = None,
+        kills: Sequence[str] = (),
+    ) -> None:
+        """Write a batch; with a `point` the driver fails there.
+
+        `kills`: fail-points at which a task ends, each once.
+        """
         pipeline, frame = self.pipeline(sink), self.frame(rows)
         session = self.driver.session(self.log.database)
         context = RunContext(self.spark, pipeline, self.name, "run", session)
@@ -99,7 +111,8 @@ def failing(point: str | None) -> Any:
 def killing(spark: Any, points: Sequence[str]) -> Any:
     """Inside, a task ends at the first pass of each of these fail-points, and Spark tries it again. Each was passed.
 
-    The variables are the same for all sinks, so all tests have one daemon of workers: they differ in the counters, which are empty at the start.
+    The variables are the same for all sinks, so all tests have one daemon of workers: they differ in the counters,
+    which are empty at the start.
     """
     if not points:
         yield
@@ -108,7 +121,10 @@ def killing(spark: Any, points: Sequence[str]) -> Any:
     passes.mkdir(exist_ok=True)
     for file in passes.iterdir():
         file.unlink()
-    armed = {"ONLYONCE_FAILPOINTS": ",".join(f"{point}:1:{action}" for point, action in ENDS.items()), "ONLYONCE_FAILPOINT_DIR": str(passes)}
+    armed = {
+        "ONLYONCE_FAILPOINTS": ",".join(f"{point}:1:{action}" for point, action in ENDS.items()),
+        "ONLYONCE_FAILPOINT_DIR": str(passes),
+    }
     workers = spark.sparkContext.environment
     workers.update(armed)
     try:
@@ -123,20 +139,27 @@ OF_DATABASES = ("postgres-unit-after-rows", "postgres-unit-before-commit", "post
 OF_FILES = ("files-unit-mid-file", "files-unit-before-commit", "files-unit-after-commit")
 OF_DELTA, OF_ICEBERG = ("delta-before-file", "delta-after-file"), ("iceberg-before-file", "iceberg-after-file")
 ENDS = dict.fromkeys([*OF_DATABASES, *OF_FILES, *OF_DELTA, *OF_ICEBERG], "raise") | dict.fromkeys(
-    ["postgres-unit-before-commit", "files-unit-before-commit", "delta-after-file", "iceberg-after-file"], "kill-process"
+    ["postgres-unit-before-commit", "files-unit-before-commit", "delta-after-file", "iceberg-after-file"],
+    "kill-process",
 )
-"""How a task ends at a fail-point: with what it has written and not committed its process is killed by SIGKILL; else it fails, which keeps the process."""
+"""How a task ends at a fail-point: with what it has written and not committed its process is killed by SIGKILL; else it
+fails, which keeps the process."""
 
 ROWS = pa.table({"id": ["a", "𠮷"], "n": pa.array([1, 2], pa.int64())})
 """What a team's table is given."""
 LONGER = pa.table({"id": ["a", "abc   "], "n": pa.array([1, 2], pa.int64())})
-"""The same with a string that is longer than three characters, by spaces at its end: a database would cut them without an error."""
-TOO_LONG = r"column id is 'abc   ' \(string\), and its sink can't hold more than 3 characters: it is \w+( \w+)?\(3\) in the table. The row is 'id=abc   "
+"""The same with a string that is longer than three characters, by spaces at its end: a database would cut them without
+an error."""
+TOO_LONG = (
+    r"column id is 'abc   ' \(string\), and its sink can't hold more than 3 characters: it is \w+( \w+)?\(3\) "
+    r"in the table. The row is 'id=abc   "
+)
 
 
 @dataclass(frozen=True)
 class Team:
-    """A table that a team has made, and what becomes of `rows` there: `row` is added to each of them, or they are `refused` with these words.
+    """A table that a team has made, and what becomes of `rows` there: `row` is added to each of them, or they are
+    `refused` with these words.
 
     `has`: the cases of the suite's table that it has; without any, its own name is its case.
     """
@@ -190,7 +213,9 @@ class Kept:
         """As it is declared."""
         raise NotImplementedError
 
-    def write(self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()) -> None:
+    def write(
+        self, batch: int, rows: pa.Table, way: str = "driver", point: str | None = None, kills: Sequence[str] = ()
+    ) -> None:
         """Write a batch; see `Stage.write`."""
         self.stage.write(self.sink, batch, rows, way, point, kills)
 
@@ -207,7 +232,8 @@ class Kept:
         return value
 
     def other_writer(self) -> Callable[[], None] | None:
-        """Return what another writer does to the table between two attempts; None if the sink is the platform's alone."""
+        """Return what another writer does to the table between two attempts; None if the sink is the platform's
+        alone."""
         return None
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""Every sink over the same cases. Values are read back by readers that share no code with the platform, and compared exactly.
+"""Every sink over the same cases.
+
+Values are read back by readers that share no code with the platform, and compared exactly.
 
 Which sink has which case is in TABLE, and `test_each_sink_has_each_case_or_a_reason` compares it with what runs.
 """
@@ -49,11 +51,14 @@ partition           +           +           +            +-             +-      
 narrower_type       -           -           -            -              -              -                 -               -           -           -            -             f         f   f       f    r
 encoding            d           d           d            +-             +-             +-                +-              -           -           -            i             f         f   f       f    e
 """
-"""The cases of each sink. + : the rows are there, as they were given. - : what the sink or its table can't hold is refused by name. A letter: see REASONS."""
+"""The cases of each sink. + : the rows are there, as they were given. - : what the sink or its table can't hold is
+refused by name. A letter: see REASONS."""
 REASONS = {
-    "o": "rows of the outbox are sent by the platform alone; what a receiver does twice or loses is in tests/contract/sinks/test_deliver.py",
+    "o": "rows of the outbox are sent by the platform alone; what a receiver does twice or loses is in "
+    "tests/contract/sinks/test_deliver.py",
     "i": "no table that pyiceberg writes has it: format 2 has no defaults, and no constraint but required columns",
-    "f": "files have no table: a team's own files in the folder stay as they are (another_writer); a final name that is taken is an error (test_files.py)",
+    "f": "files have no table: a team's own files in the folder stay as they are (another_writer); a final name "
+    "that is taken is an error (test_files.py)",
     "d": "Delta has none",
     "m": "MySQL and MariaDB check each constraint at once",
     "r": "a request has no types: what a receiver's table refuses is a dead letter with its answer, as for CHECK",
@@ -95,12 +100,15 @@ def cases_of(sink: type[Kept]) -> dict[str, str]:
 
 
 def test_each_sink_has_each_case_or_a_reason() -> None:
-    """A sink or a case that is missing in TABLE, a cell that says more or less than what runs, and a reason that no cell has."""
+    """A sink or a case that is missing in TABLE, a cell that says more or less than what runs, and a reason that no
+    cell has."""
     names, *lines = [line.split() for line in TABLE.strip().splitlines()]
     assert names[1:] == [sink.__name__ for sink in SINKS]
     found = {sink.__name__: cases_of(sink) for sink in SINKS}
     said = {name: {line[0]: line[at] for line in lines} for at, name in enumerate(names) if at}
-    assert {name: {case: cell for case, cell in cells.items() if cell not in REASONS} for name, cells in said.items()} == found
+    assert {
+        name: {case: cell for case, cell in cells.items() if cell not in REASONS} for name, cells in said.items()
+    } == found
     assert {cell for cells in said.values() for cell in cells.values() if cell in REASONS} == REASONS.keys()
 
 
@@ -115,7 +123,8 @@ def held(kept: Kept) -> dict[str, list[Any]]:
 
 
 def test_values_are_read_back_after_a_kill_and_another_writer(kept: Kept) -> None:
-    """The first attempt fails with its rows written, another writer commits, and the next driver replays the other way; then comes an empty batch."""
+    """The first attempt fails with its rows written, another writer commits, and the next driver replays the other way;
+    then comes an empty batch."""
     rows = values.table(held(kept))
     with pytest.raises(FailPoint, match=kept.point):
         kept.write(0, rows, kept.ways[0], kept.point)
@@ -142,26 +151,43 @@ def test_rows_are_there_once_whatever_task_is_killed(kept: Kept) -> None:
 def different(kept: Kept, rows: pa.Table, found: dict[str, dict[str, Any]]) -> list[Any]:
     """Return (column, id, read, wanted) of each value that is not read back as it was."""
     pairs = [
-        (field.name, one["id"], *(values.of_kind(field.type, value) for value in (found[one["id"]][field.name], kept.wanted(field.type, one[field.name]))))
+        (
+            field.name,
+            one["id"],
+            *(
+                values.of_kind(field.type, value)
+                for value in (found[one["id"]][field.name], kept.wanted(field.type, one[field.name]))
+            ),
+        )
         for one in rows.to_pylist()
         for field in rows.schema
     ]
     return [pair for pair in pairs if not values.same(pair[2], pair[3])]
 
 
-@pytest.mark.parametrize("kept", [of(sink, sink.slow_refusals) for sink in SINKS if not getattr(sink, "keys", None)], indirect=True)
+@pytest.mark.parametrize(
+    "kept", [of(sink, sink.slow_refusals) for sink in SINKS if not getattr(sink, "keys", None)], indirect=True
+)
 def test_a_value_that_the_sink_cannot_hold_is_refused_by_name(kept: Kept) -> None:
-    """With the column, the value and the record; a year that only a function can compute is one for each sink, inside a column too."""
-    beyond: dict[str, list[Any]] = {"timestamp": [values.YEAR_10000], "struct": [{"at": values.YEAR_10000, "gone": "", "x": 0.0}]}
+    """With the column, the value and the record; a year that only a function can compute is one for each sink, inside a
+    column too."""
+    beyond: dict[str, list[Any]] = {
+        "timestamp": [values.YEAR_10000],
+        "struct": [{"at": values.YEAR_10000, "gone": "", "x": 0.0}],
+    }
     for number, (name, some) in enumerate((kept.cannot | beyond).items()):
         if name in kept.no_columns:
             continue
         with pytest.raises(Refused, match=f"column {name} is .*its sink can't hold .*id=r0"):
-            kept.write(0, values.table({name: some[:1]}), kept.ways[-1 if name == "struct" else number % len(kept.ways)])
+            kept.write(
+                0, values.table({name: some[:1]}), kept.ways[-1 if name == "struct" else number % len(kept.ways)]
+            )
 
 
 @pytest.mark.parametrize(
-    ("kept", "has"), [of(sink, sink.slow_refusals and has not in QUICK, has) for sink in SINKS for has in sink.teams], indirect=["kept"]
+    ("kept", "has"),
+    [of(sink, sink.slow_refusals and has not in QUICK, has) for sink in SINKS for has in sink.teams],
+    indirect=["kept"],
 )
 def test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused(kept: Kept, has: str) -> None:
     """What the table computes it computes; what it does not take is refused with its reason, and nothing is written."""
@@ -178,10 +204,16 @@ def test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused(kept: Kept
     for row in team.rows.to_pylist():
         for name, wanted in (row | (team.row or {})).items():
             there = found[row["id"]][name]
-            assert isinstance(there, wanted) if isinstance(wanted, type) else there == (wanted(row) if callable(wanted) else wanted)
+            assert (
+                isinstance(there, wanted)
+                if isinstance(wanted, type)
+                else there == (wanted(row) if callable(wanted) else wanted)
+            )
 
 
-@pytest.mark.parametrize("kept", [sink for sink in SINKS if sink.no_columns], indirect=True, ids=lambda sink: sink.__name__)
+@pytest.mark.parametrize(
+    "kept", [sink for sink in SINKS if sink.no_columns], indirect=True, ids=lambda sink: sink.__name__
+)
 def test_a_type_that_the_sink_has_none_for_is_refused_before_any_row(kept: Kept) -> None:
     """By its column."""
     for name in kept.no_columns:

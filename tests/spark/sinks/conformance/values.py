@@ -15,7 +15,14 @@ import pyarrow as pa
 
 NAN, INF = float("nan"), float("inf")
 FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)
-TIMES = [FIRST, datetime(999, 12, 31, 1, 2, 3, 4), datetime(1582, 10, 10), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(2026, 3, 29, 2, 30, 0, 1), LAST]
+TIMES = [
+    FIRST,
+    datetime(999, 12, 31, 1, 2, 3, 4),
+    datetime(1582, 10, 10),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    datetime(2026, 3, 29, 2, 30, 0, 1),
+    LAST,
+]
 DOUBLES = [0.0, -0.0, NAN, INF, -INF, 1.7976931348623157e308, 5e-324, 0.1, -1e16]
 UTC_TIME = pa.timestamp("us", "UTC")
 INNER = pa.struct([("at", UTC_TIME), ("gone", pa.string()), ("x", pa.float64())])
@@ -51,7 +58,9 @@ ROWS = max(len(values) for _, values in KINDS.values()) + 1
 def table(kinds: dict[str, list[Any]]) -> pa.Table:
     """Return rows r0, r1, … in which each column has its values from the top; the last row is null."""
     number = max(map(len, kinds.values())) + 1
-    columns = {name: pa.array([*values, *[None] * (number - len(values))], KINDS[name][0]) for name, values in kinds.items()}
+    columns = {
+        name: pa.array([*values, *[None] * (number - len(values))], KINDS[name][0]) for name, values in kinds.items()
+    }
     return pa.table({"id": [f"r{at}" for at in range(number)], **columns})
 
 
@@ -75,7 +84,8 @@ def exact(value: Any) -> Any:
 
 
 def as_json(kind: pa.DataType, value: Any) -> Any:
-    """Return what a plain JSON parser reads of a value that is written exactly: numbers as numbers, the rest as strings."""
+    """Return what a plain JSON parser reads of a value that is written exactly: numbers as numbers, the rest as
+    strings."""
     if value is None:
         return None
     if pa.types.is_floating(kind):
@@ -106,7 +116,8 @@ class Written(str):
 
 
 def of_kind(kind: pa.DataType, value: Any) -> Any:
-    """Return a value that was read, or is wanted, in the one form of its type: a float of 32 bits may be told by its shortest string."""
+    """Return a value that was read, or is wanted, in the one form of its type: a float of 32 bits may be told by its
+    shortest string."""
     if value is None or (isinstance(value, str) and not isinstance(value, Written)):
         return value
     if kind == pa.float32():
@@ -124,7 +135,10 @@ def without_signs_of_zero(value: Any) -> Any:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Return whether a value that was read is the one that is wanted, exactly. JSON's numbers are read as the wanted type."""
+    """Return whether a value that was read is the one that is wanted, exactly.
+
+    JSON's numbers are read as the wanted type.
+    """
     if isinstance(wanted, dict) and isinstance(found, dict):
         return wanted.keys() == found.keys() and all(same(found[name], one) for name, one in wanted.items())
     if isinstance(wanted, list) and isinstance(found, list) and not any(isinstance(one, tuple) for one in wanted):

@@ -109,7 +109,8 @@ def test_a_horizon_is_rounded_up_to_whole_buckets() -> None:
     assert [horizon_buckets(span) for span in spans] == [144, 1, 2, 1]
 
 
-# --- merging -----------------------------------------------------------------------------------------------------------
+# --- merging
+# -----------------------------------------------------------------------------------------------------------
 
 sizes = st.one_of(st.integers(0, 500), st.sampled_from([FULL // 4, FULL // 2, FULL // 2 + 1, FULL]))
 parts = st.lists(

@@ -35,7 +35,10 @@ def test_a_commit_that_may_be_read_by_itself_is_not_compacted(reader: Reader, up
 
 @pytest.mark.parametrize(("starts_from", "upto"), [(6, 20), (13, 20), (14, 12)])
 def test_a_new_life_that_would_begin_with_what_is_compacted_holds_nothing(starts_from: int, upto: int) -> None:
-    """It takes the table as it is. One that begins behind that reads commit by commit, from the one before its first on."""
+    """It takes the table as it is.
+
+    One that begins behind that reads commit by commit, from the one before its first on.
+    """
     assert whole_from(20, [Reader("new", 3, 20, 20, starts_from)], compacted=12)[0] == upto
 
 
@@ -67,7 +70,8 @@ def test_small_files_go_together_as_far_as_one_may_hold_them(sizes: list[int], g
 
 
 def test_a_row_is_written_again_seldom_however_often_files_come() -> None:
-    """A thousand times a small file, put together each time: few files, and each byte was written some twenty times and not five hundred."""
+    """A thousand times a small file, put together each time: few files, and each byte was written some twenty times and
+    not five hundred."""
     there, written = [], 0
     for _ in range(1000):
         there.append(Of(100))

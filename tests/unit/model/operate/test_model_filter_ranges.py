@@ -15,7 +15,8 @@ Known = dict[Range, set[int]]
 
 
 def collected(chunks: dict[int, Chunks], known: Known, floor: int, newest: int) -> Known:
-    """The filters after a collection that has made all that it wants, each in the place of those over parts of its range."""
+    """The filters after a collection that has made all that it wants, each in the place of those over parts of its
+    range."""
     there = {block: hashes for block, hashes in known.items() if block[1] >= floor}
     for block in wanted(chunks, there, floor, newest):
         there = {other: hashes for other, hashes in there.items() if not block[0] <= other[0] <= other[1] <= block[1]}

@@ -1,4 +1,5 @@
-"""What waits for too long is a finding with the way out; what waits for a short time, or has somebody at work, is none."""
+"""What waits for too long is a finding with the way out; what waits for a short time, or has somebody at work, is
+none."""
 
 from __future__ import annotations
 

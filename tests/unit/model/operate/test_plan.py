@@ -217,7 +217,8 @@ def test_the_new_life_of_each_change_starts_where_it_must() -> None:
 
 
 def test_only_windows_that_an_older_declaration_made_are_recomputed() -> None:
-    """One backfill from the first to the last of them; none for windows of this declaration, or of one with the same results."""
+    """One backfill from the first to the last of them; none for windows of this declaration, or of one with the same
+    results."""
     old, now = parts(output()), parts(output(), source=SOURCE.replace("count", "sum"))
     other = parts(output(late="recompute"), source=SOURCE.replace("count", "sum"))
 

@@ -165,10 +165,13 @@ def test_what_is_wrong_with_an_interval_is_said() -> None:
     assert str(Span.of(noon, noon + timedelta(hours=1))) == "2026-01-01T12:00:00Z--2026-01-01T13:00:00Z"
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "America/Sao_Paulo", "America/Havana"])
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "America/Sao_Paulo", "America/Havana"]
+)
 @pytest.mark.parametrize("offset", [timedelta(), timedelta(hours=6)])
 def test_a_day_without_a_zone_is_one_window_of_its_zone(zone: str, offset: timedelta) -> None:
-    """Each day of two years, days on which the clock skips midnight or shows it twice among them; a time with a zone is what it says."""
+    """Each day of two years, days on which the clock skips midnight or shows it twice among them; a time with a zone is
+    what it says."""
     window = Fixed(timedelta(days=1), offset, zone)
     for number in range(730):
         day = datetime(2011, 1, 1) + timedelta(days=number)
@@ -176,7 +179,10 @@ def test_a_day_without_a_zone_is_one_window_of_its_zone(zone: str, offset: timed
         index = (day - datetime(1970, 1, 1)).days
         assert [at for at in range(index - 2, index + 3) if span.holds(window.start_of(at))] == [index]
     instant = datetime(2026, 3, 2, tzinfo=UTC)
-    assert span_of([output(window)], instant, instant + timedelta(hours=1)).times == (instant, instant + timedelta(hours=1))
+    assert span_of([output(window)], instant, instant + timedelta(hours=1)).times == (
+        instant,
+        instant + timedelta(hours=1),
+    )
 
 
 def test_a_span_that_the_clock_skips_is_empty() -> None:
@@ -189,7 +195,10 @@ def test_a_span_that_the_clock_skips_is_empty() -> None:
 def test_a_time_that_has_no_year_in_utc_is_refused() -> None:
     """The first day of the year 1 in Berlin begins before it in UTC. A year has four digits."""
     berlin, day = output(Fixed(timedelta(days=1), timezone="Europe/Berlin")), datetime(2026, 3, 2)
-    for start, stop, window in ((datetime.min, day, berlin), (day, datetime.max, output(Fixed(timedelta(days=1), timezone="America/New_York")))):
+    for start, stop, window in (
+        (datetime.min, day, berlin),
+        (day, datetime.max, output(Fixed(timedelta(days=1), timezone="America/New_York"))),
+    ):
         with pytest.raises(Refused, match="outside the years 1 to 9999"):
             span_of([window], start, stop)
     assert str(span_of([output(Fixed(timedelta(days=1)))], datetime.min, day)).startswith("0001-01-01T00:00:00Z--")

@@ -1,4 +1,5 @@
-"""What a driver that starts, and a supervisor, do with the last long run of a pipeline: by its row alone, at any age."""
+"""What a driver that starts, and a supervisor, do with the last long run of a pipeline: by its row alone, at any
+age."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ HELD = replace(ALIVE, locked=True)
         (ALIVE, ALIVE, True, "wait"),  # of an older version: the free lock says nothing
     ],
 )
-def test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped(seen: LongRun | None, now: LongRun | None, released: bool, does: str) -> None:
+def test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped(
+    seen: LongRun | None, now: LongRun | None, released: bool, does: str
+) -> None:
     assert standing_by(seen, now, released=released) == does
 
 
@@ -120,7 +123,8 @@ def test_a_start_attaches_to_the_living_and_waits_for_one_that_is_stopping() -> 
     ],
 )
 def test_a_supervisor_starts_again_what_died_and_nothing_else(known: LongRun | None, does: str) -> None:
-    """A stop that was asked for holds; what needs a person fails; a driver that never gets through a turn is no loop."""
+    """A stop that was asked for holds; what needs a person fails; a driver that never gets through a turn is no
+    loop."""
     assert on_watch(known) == does
 
 

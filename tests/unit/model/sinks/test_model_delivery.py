@@ -29,7 +29,8 @@ TABLE = BigQuery(table="my-project.sales.per_shop")
     ],
 )  # fmt: skip
 def test_a_status_tells_whether_the_row_may_be_there(status: int, verdict: str, held: str) -> None:
-    """A 5xx tells nothing, since the work may be done behind a proxy; what is no matter of the row holds the delivery."""
+    """A 5xx tells nothing, since the work may be done behind a proxy; what is no matter of the row holds the
+    delivery."""
     answer = judge(status, "text", {}, NOW)
 
     assert (answer.verdict, answer.held) == (verdict, held)
@@ -140,7 +141,9 @@ def test_window_keys_make_a_webhook_no_table() -> None:
 def test_how_rows_are_sent_may_change_under_a_begun_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address, its secret, pauses and attempts are in no fingerprint and in no target; the order of rows is."""
     monkeypatch.setattr("onlyonce.declare.loading.transform", lambda _: what_to_do)
-    moved = Webhook(connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2, batch=50)
+    moved = Webhook(
+        connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2, batch=50
+    )
     before, after, ordered = (
         fingerprint(pipeline(output(sink)), "notify")
         for sink in (HOOK, moved, Webhook(url="https://a", keys=("shop",), order_by=("at",)))

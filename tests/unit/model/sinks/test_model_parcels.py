@@ -32,11 +32,16 @@ def rows_(draw: st.DrawFn) -> list[Row]:
     """Rows of few keys and of none, of some bytes, some of which were sent before."""
     number = draw(st.integers(1, 40))
     lost = [draw(st.integers(0, 4)) for _ in range(number)]
-    return [Row(n, "unit", n, "life", draw(KEYS), "x" * draw(st.integers(1, 9)), "", lost[n], lost[n]) for n in range(number)]
+    return [
+        Row(n, "unit", n, "life", draw(KEYS), "x" * draw(st.integers(1, 9)), "", lost[n], lost[n])
+        for n in range(number)
+    ]
 
 
 @given(rows_(), st.integers(1, 12), st.integers(1, 30), st.integers(1, 5))
-def test_each_row_is_in_one_request_and_no_two_at_once_have_its_key(rows: list[Row], most: int, size: int, at_once: int) -> None:
+def test_each_row_is_in_one_request_and_no_two_at_once_have_its_key(
+    rows: list[Row], most: int, size: int, at_once: int
+) -> None:
     """Over any rows and rooms: within the room, or alone; what is taken of a key is in its order."""
     there, taken = waiting(rows, Room(most, size)), []
     while there:
@@ -56,7 +61,8 @@ def test_each_row_is_in_one_request_and_no_two_at_once_have_its_key(rows: list[R
 
 @given(rows_(), st.integers(1, 12), st.sets(st.integers(0, 39)))
 def test_a_row_is_refused_alone_and_the_others_are_delivered(rows: list[Row], most: int, bad: set[int]) -> None:
-    """An endpoint refuses each request with a bad row in it: each row gets an answer of its own, in the order of its key."""
+    """An endpoint refuses each request with a bad row in it: each row gets an answer of its own, in the order of its
+    key."""
     there, answered, requests = waiting(rows, Room(most, 1000)), [], 0
     while there:
         for request in there.take(3):

@@ -16,7 +16,11 @@ def test_no_two_derived_names_are_one(names: Names, letter: str) -> None:
     for length in range(max(1, longest - 20), longest + 1):
         for suffix in ("", "@1", "@2", "@1000"):
             table = names.table(letter * length, suffix)
-            for made, what in ((table, "table"), (names.deleted(table), "deleted"), (names.by_window(table), "by window")):
+            for made, what in (
+                (table, "table"),
+                (names.deleted(table), "deleted"),
+                (names.by_window(table), "by window"),
+            ):
                 assert names.size(made) <= names.most
                 assert seen.setdefault(made, (table, what)) == (table, what)
     assert len(seen) == 3 * 4 * (longest - max(1, longest - 20) + 1)

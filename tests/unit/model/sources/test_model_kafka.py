@@ -38,7 +38,8 @@ def offsets(ranges: list[Range]) -> Counter[tuple[str, int]]:
     ends=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 300)), min_size=1, max_size=6), size=st.integers(1, 200)
 )
 def test_a_cut_takes_each_offset_once_in_order_and_about_the_size(ends: list[tuple[int, int]], size: int) -> None:
-    """Whatever the partitions hold: no offset twice or never, none before an earlier one, no batch far beyond the size."""
+    """Whatever the partitions hold: no offset twice or never, none before an earlier one, no batch far beyond the
+    size."""
     ranges = [Range(f"sales/{part}", "a", part, first, first + count) for part, (first, count) in enumerate(ends)]
 
     batches = cut(ranges, size)
@@ -53,7 +54,8 @@ def test_a_cut_takes_each_offset_once_in_order_and_about_the_size(ends: list[tup
 
 
 def test_the_first_run_stores_where_it_began_also_without_a_message() -> None:
-    """An empty partition, and one that is read from its end, have an empty range; a start before the first offset is it."""
+    """An empty partition, and one that is read from its end, have an empty range; a start before the first offset is
+    it."""
     seen = Seen("a", {0: 5, 1: 0, 2: 3}, {0: 9, 1: 0, 2: 7})
 
     found = new_ranges(TOPIC, None, seen, {0: 0, 1: 0, 2: 7})
@@ -148,7 +150,8 @@ def test_a_wrong_declaration_is_refused(options: dict[str, Any], word: str) -> N
 
 
 def test_what_is_declared_names_no_server_and_no_secret() -> None:
-    """The identity, which the log keeps, has neither; the text of a declaration, which an error may show, has no secret."""
+    """The identity, which the log keeps, has neither; the text of a declaration, which an error may show, has no
+    secret."""
     declared = Kafka(topic="sales", servers="internal:9092", options={"sasl.jaas.config": "env:SALES_JAAS"})
 
     assert of(declared) == {"kind": "kafka", "topic": "sales", "format": "json", "isolation": "read_committed"}

@@ -82,7 +82,9 @@ OF_LAYOUTS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boole
 ])  # fmt: skip
 def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], values: dict[str, str]) -> None:
     """With its white space, and the form that times have; what is null is fixed."""
-    assert plain_json.layout(line, OF_LAYOUTS) == plain_json.Layout(tuple(part.encode() for part in fixed), tuple(values.items()))
+    assert plain_json.layout(line, OF_LAYOUTS) == plain_json.Layout(
+        tuple(part.encode() for part in fixed), tuple(values.items())
+    )
 
 
 @pytest.mark.parametrize("line", [
@@ -90,7 +92,8 @@ def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], val
     '{"id":"a","id":"b"}', '{"other":1}', '{"id":5}', '{"user":"5"}', '{"yes":"true"}', '{"id":"a","id":null}', '["id":"a"]', '{"id":"a"', '{"user":[1]}{',
 ])  # fmt: skip
 def test_what_is_no_flat_object_of_different_columns_has_no_layout(line: str) -> None:
-    """What a layout has fixed is right; so a line with two keys of one name, or a text where a number belongs, makes none."""
+    """What a layout has fixed is right; so a line with two keys of one name, or a text where a number belongs, makes
+    none."""
     assert plain_json.layout(line, OF_LAYOUTS) is None
 
 

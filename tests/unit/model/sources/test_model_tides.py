@@ -30,7 +30,8 @@ def test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle(of: dict[str,
 
 
 def test_a_source_is_idle_after_its_time_unless_it_waits_or_has_none() -> None:
-    """By the system time of its last batch; and what was declared since, or never sent, by the time since when it is waited for."""
+    """By the system time of its last batch; and what was declared since, or never sent, by the time since when it is
+    waited for."""
     known = Tides({"web": Reached(5, 0)}).declared(IDLE, 50)
     assert known.of["till"] == Reached(None, 50)
 

@@ -14,7 +14,9 @@ from onlyonce.model.sources.record_places import RecordPlaces
     ("orders/3", "offset", (), 17, "topic orders, partition 3, offset 17"), ("orders/3", "offset", (), -18, "topic orders, partition 3, from offset 17"),
     ("a/b", "record", (), 5, "part a/b, record 5"), ("a/b", "record", (), -1, "part a/b"),
 ])  # fmt: skip
-def test_place_is_told_in_the_words_of_its_source(name: str, counts: str, compressed: tuple[int, ...], position: int, told: str) -> None:
+def test_place_is_told_in_the_words_of_its_source(
+    name: str, counts: str, compressed: tuple[int, ...], position: int, told: str
+) -> None:
     """A position below zero stands for a whole file, or for a lost range of a topic."""
     places = RecordPlaces({7: name}, counts, compressed)
     assert str(places.of(7, position)) == told

@@ -119,7 +119,9 @@ def test_unknown_fields_of_a_struct_are_counted() -> None:
     assert more == ["b"]
 
 
-@pytest.mark.parametrize("kind", ["variant", "interval", "time", {"type": "map", "keyType": "integer", "valueType": "string"}])
+@pytest.mark.parametrize(
+    "kind", ["variant", "interval", "time", {"type": "map", "keyType": "integer", "valueType": "string"}]
+)
 def test_a_type_that_no_line_can_hold_is_refused(kind: Any) -> None:
     with pytest.raises(Refused, match="can't be read from lines"):
         conversions.of_type(kind)

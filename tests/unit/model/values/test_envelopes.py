@@ -66,7 +66,20 @@ def test_a_change_without_a_position_is_invalid(source: dict[str, Any]) -> None:
     assert READ(envelope("c", None, {"id": 1}, **source)).reason == envelopes.NO_PLACE
 
 
-@pytest.mark.parametrize("line", ["", "no JSON", "[]", '{"op":"c"}', '{"op":1,"source":{}}', '{"op":"c","op":"c"}', '{"op":"c","source":{}} {}', "{" * 200, '{"x":NaN}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no JSON",
+        "[]",
+        '{"op":"c"}',
+        '{"op":1,"source":{}}',
+        '{"op":"c","op":"c"}',
+        '{"op":"c","source":{}} {}',
+        "{" * 200,
+        '{"x":NaN}',
+    ],
+)
 def test_another_message_is_no_envelope(line: str) -> None:
     """Whatever else the message is, it has a reason."""
     assert str(READ(line).reason).startswith(envelopes.NO_ENVELOPE)

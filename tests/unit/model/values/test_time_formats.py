@@ -53,13 +53,25 @@ def test_what_gives_no_time_is_no_form(form: str, why: str) -> None:
         time_formats.reader(form)
 
 
-@pytest.mark.parametrize("form", ["%Y/%m/%d %H:%M:%S.%f %z", "%d.%m.%Y %I:%M:%S %p", "%a %d %b %Y", "%A, %B %d, %Y %H:%M", "%Y%m%d%H%M%S", "%m/%d/%y"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%Y/%m/%d %H:%M:%S.%f %z",
+        "%d.%m.%Y %I:%M:%S %p",
+        "%a %d %b %Y",
+        "%A, %B %d, %Y %H:%M",
+        "%Y%m%d%H%M%S",
+        "%m/%d/%y",
+    ],
+)
 def test_a_written_time_is_read_again(form: str) -> None:
     """As Python's own `strftime` writes it, whose names are English in the tests' locale."""
     chance, read = random.Random(form), time_formats.reader(form)
     for _ in range(300):
         zone = timezone(timedelta(minutes=chance.randrange(-18 * 60, 18 * 60 + 1)))
-        written = datetime(chance.randrange(1970, 2068), 1, 1, tzinfo=zone) + timedelta(microseconds=chance.randrange(365 * 86_400_000_000))
+        written = datetime(chance.randrange(1970, 2068), 1, 1, tzinfo=zone) + timedelta(
+            microseconds=chance.randrange(365 * 86_400_000_000)
+        )
         found = read(text := written.strftime(form))
         assert found
         assert found.clock == datetime.strptime(text, form).replace(tzinfo=None)
