@@ -50,6 +50,7 @@ spec: env ## the pages of the specification, from its tables in docs/specificati
 
 style: env
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: env
 	$(BIN)/mypy

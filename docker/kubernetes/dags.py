@@ -1,4 +1,6 @@
-"""A DAG file for Kubernetes: every driver is a pod, and so is each of its executors. Airflow's workers have the same image.
+"""A DAG file for Kubernetes: every driver is a pod, and so is each of its executors.
+
+Airflow's workers have the same image.
 
 The connection `spark_kubernetes`, as Airflow reads it from AIRFLOW_CONN_SPARK_KUBERNETES:
 

@@ -15,8 +15,8 @@ PAGE = """# Settings
 
 Made by `onlyonce settings --markdown` from `onlyonce/settings/configuration.py`; a test holds the two together.
 
-A setting is an environment variable or a line of a TOML file. The variable wins. The file is the one that `ONLYONCE_CONFIG`
-names, else `onlyonce.toml` in the working folder:
+A setting is an environment variable or a line of a TOML file. The variable wins. The file is the one that
+`ONLYONCE_CONFIG` names, else `onlyonce.toml` in the working folder:
 
 ```toml
 home = "/var/lib/onlyonce"
@@ -24,18 +24,19 @@ pipelines = ["pipelines.py"]     # paths are meant from the file's folder
 keep_units_days = 30
 ```
 
-Airflow's processes and `spark-submit` have working folders of their own: set `ONLYONCE_CONFIG` there. Secrets belong into the environment,
-or in Airflow into the connection. `onlyonce settings` shows every setting, its value and where it comes from, secrets masked.
-A value that is not allowed, and a name in the file that is no setting, is an error of three lines before anything is read or
-written. An empty variable counts as not set. An executor reads no setting: what it needs travels to it.
+Airflow's processes and `spark-submit` have working folders of their own: set `ONLYONCE_CONFIG` there. Secrets belong
+into the environment, or in Airflow into the connection. `onlyonce settings` shows every setting, its value and where it
+comes from, secrets masked. A value that is not allowed, and a name in the file that is no setting, is an error of three
+lines before anything is read or written. An empty variable counts as not set. An executor reads no setting: what it
+needs travels to it.
 
 | in the file | variable | allowed | default | meaning |
 |---|---|---|---|---|
 {rows}
 
-A declaration may name variables of its own for secrets (`connection=`, `authorization=`, Kafka's `env:`); those are not listed here.
-For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `ONLYONCE_FAILPOINT_DIR`, `ONLYONCE_FAILPOINT_RECORD` and
-`ONLYONCE_FAILPOINT_STRIKES` (`onlyonce/failpoints.py`); never set them elsewhere.
+A declaration may name variables of its own for secrets (`connection=`, `authorization=`, Kafka's `env:`); those are not
+listed here. For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `ONLYONCE_FAILPOINT_DIR`,
+`ONLYONCE_FAILPOINT_RECORD` and `ONLYONCE_FAILPOINT_STRIKES` (`onlyonce/failpoints.py`); never set them elsewhere.
 """
 
 

@@ -30,17 +30,19 @@ CREATE TABLE IF NOT EXISTS onlyonce_private.formats (
     part text NOT NULL, format text NOT NULL, made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT formats_one_for_each_part PRIMARY KEY (part));
 COMMENT ON TABLE onlyonce_private.formats IS
-    'The format in which each part of this database was made: authority (epochs and units), platform (the log). Another one is refused.';
+    'The format of each part of this database: authority (epochs and units), platform (the log). Others are refused.';
 CREATE TABLE IF NOT EXISTS onlyonce_private.views_made (
     one boolean NOT NULL DEFAULT true, checksum text NOT NULL,
     CONSTRAINT views_made_once PRIMARY KEY (one), CONSTRAINT views_made_one_is_true CHECK (one));
-COMMENT ON TABLE onlyonce_private.views_made IS 'The checksum of the files that made the views: they follow them, and are no part of the format.'
+COMMENT ON TABLE onlyonce_private.views_made IS
+    'The checksum of the files that made the views: they follow them, and are no part of the format.'
 """
 
 MYSQL_FORMATS = """
 CREATE TABLE IF NOT EXISTS onlyonce_formats (
     part VARCHAR(64) NOT NULL, format VARCHAR(255) NOT NULL, made_at DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
-    CONSTRAINT onlyonce_formats_one_for_each_part PRIMARY KEY (part)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+    CONSTRAINT onlyonce_formats_one_for_each_part PRIMARY KEY (part))
+    ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 """
 
 

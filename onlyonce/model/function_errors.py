@@ -16,7 +16,8 @@ from onlyonce.model import origin
 from onlyonce.model.errors import FunctionFails, Refused
 
 _UNRESOLVED = re.compile(
-    r"\[(?:UNRESOLVED_COLUMN|FIELD_NOT_FOUND|UNRESOLVED_USING_COLUMN_FOR_JOIN)[\w.]*\][^`]*`((?:[^`]|``)+(?:`\.`[^`]+)*)`"
+    r"\[(?:UNRESOLVED_COLUMN|FIELD_NOT_FOUND|UNRESOLVED_USING_COLUMN_FOR_JOIN)[\w.]*\]"
+    r"[^`]*`((?:[^`]|``)+(?:`\.`[^`]+)*)`"
 )
 _PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
 _ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")

@@ -102,7 +102,8 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
 ]
 
 _OF_CODE = re.compile(
-    r"^(?:pyspark\.errors\.\S*\.)?((?:Analysis|Parse)Exception|(?:Attribute|Import|Index|Key|Name|Type|Value|ZeroDivision|Assertion)Error"
+    r"^(?:pyspark\.errors\.\S*\.)?((?:Analysis|Parse)Exception"
+    r"|(?:Attribute|Import|Index|Key|Name|Type|Value|ZeroDivision|Assertion)Error"
     r"|ModuleNotFoundError): (.*)$",
     re.MULTILINE,
 )

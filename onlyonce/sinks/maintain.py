@@ -42,7 +42,8 @@ FEW = 2
 
 ICEBERG = """left alone: an Iceberg table is maintained by its engines
   data: all rows are there and readable; small files, old snapshots and files that no snapshot names stay
-  next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service. No property onlyonce.… may go"""
+  next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service.
+    No property onlyonce.… may go"""
 
 
 def maintain_output(

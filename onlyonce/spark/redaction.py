@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 SETTING = "spark.redaction.regex"
-OURS = r"(?i)secret|password|token|access[._]?key|database_url|^spark\.(yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\."
+OURS = (
+    r"(?i)secret|password|token|access[._]?key|database_url"
+    r"|^spark\.(yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\."
+)
 """Every variable of a driver or an executor is hidden: any of them may be one that a declaration names."""
 
 

@@ -390,9 +390,10 @@ class Maker:
     def time(self, kind: str) -> str:
         """Return a date or a time, each part of it usual or near an edge."""
         odd = self.pick(0.0, 0.1, 0.3)
-        part: Callable[[str, tuple[str, ...]], str] = lambda usual, others: (
-            self.pick(*others) if self.often(odd) else usual
-        )  # noqa: E731
+
+        def part(usual: str, others: tuple[str, ...]) -> str:
+            return self.pick(*others) if self.often(odd) else usual
+
         year = part(
             f"{self.chance.randrange(1, 10000):04}",
             ("0000", "0001", "0002", "9999", "10000", "999", "99", "1969", "1970", "-0001", "+2026", "２０２６"),

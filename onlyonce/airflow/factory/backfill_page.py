@@ -22,14 +22,15 @@ def has_windows(pipeline: Pipeline) -> bool:
 def page(pipeline: Pipeline) -> str:
     """The DAG's documentation in Markdown, from the declaration alone."""
     return f"""\
-Recomputes **closed windows** from the table `events`, late rows included, by the functions as they are now,
-and replaces the old results. The stream may go on meanwhile. The same backfill twice changes nothing
-that a reader can see. Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each window's generation.
+Recomputes **closed windows** from the table `events`, late rows included, by the functions as they are now, and
+replaces the old results. The stream may go on meanwhile. The same backfill twice changes nothing that a reader can see.
+Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each window's generation.
 
 - **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several runs at once, runs backwards, and
   reprocessing completed runs are all safe.
 - **Some windows**: *Trigger* a single run with *from* and *to*. The windows that **start** between them are recomputed.
-- **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result yet.
+- **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result
+  yet.
 - **What would be done**: the same with *dry run*.
 - **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and goes
   on when the stream has closed them.

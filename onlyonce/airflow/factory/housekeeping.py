@@ -22,36 +22,38 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.dag_names import housekeeping_id
 
 AUDIT = """\
-Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept, late, a
-duplicate, invalid or a remnant, and each output has read what receive has kept. The task fails if something does not add up; its log names
-the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do not add up, of lag over its bound and of duplicates near
-the dedup horizon, each cause once. The task `doctor` looks for what is stuck, on disk too; the page "Exactly once" shows its findings.
+Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept,
+late, a duplicate, invalid or a remnant, and each output has read what receive has kept. The task fails if something
+does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do not add up,
+of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for what is
+stuck, on disk too; the page "Exactly once" shows its findings.
 """
 COLLECT = """\
-Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
-horizon follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe
-beside running streams. A bucket that can't be dropped now is left for the next hour, with a warning.
-Small chunks of ids are merged. Units and staged rows of batches that were committed long ago are removed. With `ONLYONCE_ARCHIVE` input files
-that every pipeline has committed are moved there. Temporary files of sharded outputs that no attempt can need any more are listed,
-and removed when they are a day old. The task's log says what was removed.
+Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The horizon
+follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe beside running streams.
+A bucket that can't be dropped now is left for the next hour, with a warning. Small chunks of ids are merged. Units and
+staged rows of batches that were committed long ago are removed. With `ONLYONCE_ARCHIVE` input files that every pipeline
+has committed are moved there. Temporary files of sharded outputs that no attempt can need any more are listed, and
+removed when they are a day old. The task's log says what was removed.
 """
 MAINTAIN = """\
-Puts the files of a date together once the stream can write no window that starts on that date. Files that are no
-longer part of a table are removed after `ONLYONCE_VACUUM_HOURS` (a week), and later while a batch or backfill that began before has not ended. The small files of
-old batches in `events` become large ones, with the same rows, and its Delta log is cut. Safe beside
-running streams, backfills and itself: whoever comes second leaves a table for the next time, with a warning.
+Puts the files of a date together once the stream can write no window that starts on that date. Files that are no longer
+part of a table are removed after `ONLYONCE_VACUUM_HOURS` (a week), and later while a batch or backfill that began
+before has not ended. The small files of old batches in `events` become large ones, with the same rows, and its Delta
+log is cut. Safe beside running streams, backfills and itself: whoever comes second leaves a table for the next time,
+with a warning.
 """
 FINALIZE = """\
-Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their final
-names. It overwrites nothing and may run at any time. The streams and backfills
-have a task of their own that does the same at once; this DAG is for files that a killed task has left, and for runs at the shell.
-It fails if a file is missing, or if another file has its name; the task's log says which.
+Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their
+final names. It overwrites nothing and may run at any time. The streams and backfills have a task of their own that does
+the same at once; this DAG is for files that a killed task has left, and for runs at the shell. It fails if a file is
+missing, or if another file has its name; the task's log says which.
 """
 DELIVER = """\
-Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a task
-of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows that a killed
-task has left. It may run at any time: of two deliverers of an output one gives up. It fails if an endpoint is away or
-refuses every request; the task's log says which.
+Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
+task of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows
+that a killed task has left. It may run at any time: of two deliverers of an output one gives up. It fails if an
+endpoint is away or refuses every request; the task's log says which.
 """
 
 

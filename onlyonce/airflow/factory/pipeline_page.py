@@ -20,8 +20,9 @@ def page(pipeline: Pipeline) -> str:
         else "never because the source is silent"
     )
     return f"""\
-Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes. Running it again, or
-clearing a run, changes nothing that is committed. The end of the task's log says what was committed, by the commit log.
+Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes.
+Running it again, or clearing a run, changes nothing that is committed. The end of the task's log says what was
+committed, by the commit log.
 
 - **Source**: {_sources(pipeline)}
 - **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`

@@ -57,8 +57,8 @@ _templates.globals.update(
     span=charts.span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
 )
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri "
-    "'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
+    "frame-ancestors 'self'; base-uri 'none'",
     "Cache-Control": "no-store",
 }
 

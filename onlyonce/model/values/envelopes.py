@@ -4,10 +4,9 @@ when.
 The row's numbers stay as they are written. The conversion table then reads the row like any other line. An envelope in
 Avro arrives as JSON.
 
-| database | position | why a row's changes are in this order |
-|---|---|---|
-| PostgreSQL | source.lsn, of the change itself, in 20 digits | a row is locked until its transaction ends |
-| MySQL, MariaDB | number of source.file (10), source.pos (20), source.row (10 digits) | the binlog has transactions one after the other |
+- PostgreSQL: source.lsn, of the change itself, in 20 digits; a row is locked until its transaction ends.
+- MySQL, MariaDB: number of source.file (10), source.pos (20), source.row (10 digits); the binlog has transactions one
+  after the other.
 
 A digit follows: 0 for a row of the snapshot, 1 for a change, so the snapshot comes first at one position. All positions
 of a database have one length.

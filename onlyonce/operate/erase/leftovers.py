@@ -1,14 +1,14 @@
 """Remove what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
 files, lines of logs.
 
-| where | what happens |
-|---|---|
-| Spark's state of an output | a new incarnation begins, which reads `events` without the records; checkpoints of closed ones are deleted |
-| Delta tables of outputs, and `events` | VACUUM of all old versions of outputs at once; least and largest values go from the log |
-| temporaries of a FileSink (`.pending`) | deleted, unless an attempt may still commit them |
-| files of killed writers (`.partial`) | deleted |
-| logs in the home | the line is overwritten with spaces |
-| folders of drivers that are gone, kept samples | deleted |
+- Spark's state of an output: a new incarnation begins, which reads `events` without the records; checkpoints of closed
+  ones are deleted.
+- Delta tables of outputs, and `events`: VACUUM of all old versions of outputs at once; least and largest values go from
+  the log.
+- temporaries of a FileSink (`.pending`): deleted, unless an attempt may still commit them.
+- files of killed writers (`.partial`): deleted.
+- logs in the home: the line is overwritten with spaces.
+- folders of drivers that are gone, kept samples: deleted.
 
 Who calls it: `forget`. Each step searches for what is left of it, so it may be killed and run again. Errors: those of
 the stores, of Delta and of a new incarnation.

@@ -4,14 +4,13 @@ name before anything is written.
 Spark's own writer knows them all, but it has no conditional PUT. So what is not known here has no writer: a table that
 says more than this is refused.
 
-| asked | here |
-|---|---|
-| NOT NULL (inside a column too), CHECK | each batch is looked at before its unit is committed (`delta_fit`) |
-| varchar(n) | each batch is looked at before it is written (`held_values`) |
-| generated columns | computed where a row does not give them; else looked at as a constraint |
-| append-only | honoured: rows are never replaced there, so an upsert is refused |
-| change data feed, deletion vectors | appends only: what they add is what the log says |
-| column mapping, row tracking, in-commit timestamps, identity columns, default values, clustering, type widening, char(n), UniForm, a symlink manifest | refused |
+- NOT NULL (inside a column too), CHECK: each batch is looked at before its unit is committed (`delta_fit`).
+- varchar(n): each batch is looked at before it is written (`held_values`).
+- generated columns: computed where a row does not give them; else looked at as a constraint.
+- append-only: honoured: rows are never replaced there, so an upsert is refused.
+- change data feed, deletion vectors: appends only: what they add is what the log says.
+- column mapping, row tracking, in-commit timestamps, identity columns, default values, clustering, type widening,
+  char(n), UniForm, a symlink manifest: refused.
 
 Who calls it: the Delta sink, before anything is written, and each try of a commit. Errors: Refused. Not promised:
 anything of a feature that Delta will have one day: it is refused.

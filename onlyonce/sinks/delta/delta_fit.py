@@ -89,7 +89,9 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
         f"column {field.name} is NOT NULL": f"{quoted(field.name)} IS NOT NULL" for field in there if not field.nullable
     }
     checks |= {
-        f"column {field.name} is generated": f"{quoted(field.name)} <=> CAST({field.metadata[GENERATED]} AS {field.dataType.simpleString()})"
+        f"column {field.name} is generated": (
+            f"{quoted(field.name)} <=> CAST({field.metadata[GENERATED]} AS {field.dataType.simpleString()})"
+        )
         for field in there
         if GENERATED in field.metadata and field.name in given
     }

@@ -44,8 +44,9 @@ class StoredInDelta(Stored):
                     continue
                 found.vacuum(0, dry_run=False, enforce_retention_duration=False)
                 _remove_changes(
-                    table, lambda file: mentioned(file) or mentions.in_string(file.at.removeprefix(str(table)))
-                )  # noqa: B023
+                    table,
+                    lambda file: mentioned(file) or mentions.in_string(file.at.removeprefix(str(table))),  # noqa: B023
+                )
                 table_statistics.remove(table, lambda at: mentioned(file_at(at, GOES)))
             _remove_empty_folders(table)
 

@@ -51,7 +51,8 @@ WITH found AS (
     SELECT found.* FROM found JOIN {target} AS target ON {same}
     WHERE (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
 ), written AS (
-    UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current FROM changed AS found WHERE {same} RETURNING 1
+    UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
+    FROM changed AS found WHERE {same} RETURNING 1
 )
 SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM written)
 """

@@ -33,7 +33,9 @@ ON CONFLICT ({keys}) DO UPDATE SET {updates}
 """
 
 COUNT = """
-SELECT count(*) FROM (SELECT FROM (SELECT {keys} FROM arriving UNION ALL SELECT {keys} FROM gone) AS change GROUP BY {keys}) AS one_a_key
+SELECT count(*) FROM (
+    SELECT FROM (SELECT {keys} FROM arriving UNION ALL SELECT {keys} FROM gone) AS change GROUP BY {keys}
+) AS one_a_key
 """
 
 

@@ -47,11 +47,11 @@ def row(change: Change) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("sink", SINKS)
 def test_the_rows_are_those_that_the_source_has(
-    shared: Log,
+    shared: Log,  # noqa: F811
     spark: Any,
     sink: str,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without `deletes` a deleted row stays, with the mark that the function gave it; else it goes (of Delta:
     test_delta_deletes)."""
