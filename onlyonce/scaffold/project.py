@@ -150,8 +150,8 @@ def _refuse_what_no_declaration_takes(
     )
     Pipeline(
         name=name,
-        source=Files(format=sample.format, header=sample.header),
-        schema=", ".join(columns),  # type: ignore[arg-type]
+        source=Files(format=sample.format, header=sample.header),  # type: ignore[arg-type]
+        schema=", ".join(columns),
         record_id=record_id,
         event_time=event_time,
         outputs=(output,),

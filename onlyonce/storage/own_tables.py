@@ -189,8 +189,13 @@ def added(
     entry, footer = arrow.end(new.at)
     found = log_entries.text(statistics.of(footer, indexed))
     return AddAction(
-        str(new.at.relative_to(path)), entry.bytes, dict(new.partition), int(entry.modified * 1000), data_change, found
-    )  # type: ignore[arg-type]
+        str(new.at.relative_to(path)),  # type: ignore[arg-type]
+        entry.bytes,
+        dict(new.partition),
+        int(entry.modified * 1000),
+        data_change,
+        found,
+    )
 
 
 def _in_folders(path: Location, file: Location) -> DataFile:

@@ -124,8 +124,8 @@ def small_batches(spark: SparkSession, clock: measure.Clock, server: S3) -> dict
         found[name] = {
             "requests": round(sum(by_method.values()), 1),
             "by_method": by_method,
-            "seconds": _median_of(way, clock, lambda w=way: drained(w, MANY)),
-        }  # type: ignore[misc]
+            "seconds": _median_of(way, clock, lambda w=way: drained(w, MANY)),  # type: ignore[misc]
+        }
         with mock.patch.object(S3, "well", lambda self: self.slow(DELAY_MS)):
             found[name] |= {"seconds_with_delay": _median_of(way, clock, lambda w=way: drained(w, MANY))}  # type: ignore[operator,misc]
     server.well()

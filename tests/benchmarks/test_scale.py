@@ -173,16 +173,16 @@ def _units(log: Log, number: int) -> float:
     for batch_id in range(ROUNDS):
         batch = run(
             log.database,
-            lambda conn, batch_id=batch_id: batches.begin(
+            lambda conn, batch_id=batch_id: batches.begin(  # type: ignore[misc]
                 conn, driver, "shop", plan_of(driver, batch_id, partitions=number), None
             ),
-        )  # type: ignore[misc]
+        )
         run(
             log.database,
-            lambda conn, batch_id=batch_id: units.commit_alike(
+            lambda conn, batch_id=batch_id: units.commit_alike(  # type: ignore[misc]
                 conn, driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING
             ),
-        )  # type: ignore[misc]
+        )
 
         def end(conn: Any, batch: Any = batch) -> None:
             units.expect(
@@ -207,15 +207,15 @@ def _windows(log: Log, number: int) -> float:
     for batch_id in range(ROUNDS if number < 1_000_000 else 1):
         batch = run(
             log.database,
-            lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None),
-        )  # type: ignore[misc]
+            lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None),  # type: ignore[misc]
+        )
         unit = UnitId(driver.lineage, batch_id, "rows", 0)
         run(
             log.database,
-            lambda conn, unit=unit: units.commit_alike(
+            lambda conn, unit=unit: units.commit_alike(  # type: ignore[misc]
                 conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
             ),
-        )  # type: ignore[misc]
+        )
         end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
         run(log.database, end)

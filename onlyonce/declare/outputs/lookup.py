@@ -24,7 +24,8 @@ class Lookup:
             version
     keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a
             join by them would give a record twice
-    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute. timedelta(0): before each batch
+    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute.
+            timedelta(0): before each batch
     """
 
     name: str

@@ -84,8 +84,8 @@ def test_values_arrive_as_they_are(log: Log, values: list[Any], kind: pa.DataTyp
         column = pa.chunked_array([pa.array(values, kind), pa.array(values, kind)]).slice(first)
         found = run(
             log.database,
-            lambda conn, column=column: conn.execute(statement, {"given": arrays.array(column)}).scalars().all(),
-        )  # type: ignore[misc]
+            lambda conn, column=column: conn.execute(statement, {"given": arrays.array(column)}).scalars().all(),  # type: ignore[misc]
+        )
         assert found == (values + values)[first:]
 
 

@@ -58,9 +58,9 @@ def versions(log: Log) -> set[Version]:
     found = log.rows("SELECT key, position, value, valid_from, valid_to, is_current FROM results.customers")
     assert len({row[:2] for row in found}) == len(found)
     return {
-        (key, position, value, seconds(since), seconds(until), current)
+        (key, position, value, seconds(since), seconds(until), current)  # type: ignore[misc]
         for key, position, value, since, until, current in found
-    }  # type: ignore[misc]
+    }
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])

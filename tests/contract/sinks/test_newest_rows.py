@@ -149,8 +149,9 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
         table.write(number, [{"key": "k", "position": position, "value": number}], schema)
     assert table.rows() == {("k", "b", 2)}
     said = run(
-        log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor())
-    )  # type: ignore[arg-type]
+        log.database,
+        lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()),  # type: ignore[arg-type]
+    )
     assert said.count('"position" COLLATE "C"') == 2
 
 

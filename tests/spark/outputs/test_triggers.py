@@ -88,8 +88,8 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
             waits[window] += [now] * row.in_time
         for window, since in waits.items():
             if since and (
-                len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time
-            ):  # type: ignore[union-attr]
+                len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time  # type: ignore[union-attr]
+            ):
                 written[window] = seen[window]
                 waits[window] = []
     final = platform.sql(f"SELECT window_start, window_end FROM onlyonce.panes WHERE output = '{name}' AND final")
