@@ -82,7 +82,7 @@ def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Pa
     }
     java = listening(psutil.Process(spark.sparkContext._gateway.proc.pid))
     assert len(python) >= 2
-    assert len(java) == 3
+    assert len(java) >= 3  # tests before this one may have left the session more
 
     assert {port: answer_to_another(port) for port in python} == dict.fromkeys(python, b"")
     assert all(not got or b"Authentication error" in got for got in map(answer_to_another, java))
