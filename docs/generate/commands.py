@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from docs.generate.table_cells import cell
+
 HEAD = """# Command line
 
 `onlyonce COMMAND --help` says the same at the shell. [What you want, and the command for it](commands.md) begins at the task.
@@ -67,4 +69,4 @@ def _default(option: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("[bold]", "**").replace("[/bold]", "**")
+    return cell(text).replace("[bold]", "**").replace("[/bold]", "**")

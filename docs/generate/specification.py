@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docs.generate.table_cells import cell
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "specification"
 ORDER = (
@@ -159,7 +161,7 @@ def _row(step: Step) -> str:
         if names
     ]
     cells = (step.state, step.event, step.guard, f"`{step.transaction}`", step.next, "; ".join(points))
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+    return "| " + " | ".join(_cell(one) for one in cells) + " |"
 
 
 def _schema(table: str) -> Iterator[str]:
@@ -253,7 +255,7 @@ def _fail_points(known: list[Machine]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return cell(" ".join(text.split()))
 
 
 if __name__ == "__main__":

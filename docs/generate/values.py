@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from docs.generate.table_cells import cell
 from onlyonce.model.values import conversions, id_strings
 from onlyonce.model.values.conversions import SCALARS, Cell, Number, Unfit
 
@@ -84,7 +85,7 @@ FORMS: dict[str, Any] = {
 
 def page() -> str:
     """The page: what each type takes, and for each form what becomes of an example."""
-    rules = [f"| `{kind}` | {_cell(_rule(kind))} |" for kind in (*SCALARS, *NESTED)]
+    rules = [f"| `{kind}` | {cell(_rule(kind))} |" for kind in (*SCALARS, *NESTED)]
     parts = [
         HEAD,
         "## What each type takes\n",
@@ -97,10 +98,10 @@ def page() -> str:
     kinds = [*SCALARS, "decimal(4,1)"]
     parts += ["| type | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
     parts += [
-        f"| `{kind}` | " + " | ".join(_cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds
+        f"| `{kind}` | " + " | ".join(cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds
     ]
     parts += ["", COLUMNS, IDS, "| type | string |", "|---|---|"]
-    parts += [f"| `{kind}` | {_cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
+    parts += [f"| `{kind}` | {cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
     return "\n".join([*parts, ""])
 
 
@@ -119,7 +120,3 @@ def _example(kind: str, value: Any) -> str:
     except Unfit:
         return "–"
     return str(found) if not isinstance(found, bytes) else repr(found)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")

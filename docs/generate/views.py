@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from docs.generate.table_cells import cell
+
 COMMENT = re.compile(r"COMMENT ON (VIEW|COLUMN) onlyonce\.([\w.\"]+)\s+IS\s+'((?:[^']|'')*)';")
 HEAD = """# Views
 
@@ -29,10 +31,6 @@ def page(sql: str) -> str:
     """Return the page, from the script of the views."""
     parts = [HEAD]
     for view, (text, columns) in sorted(commented(sql).items()):
-        rows = [f"| `{column}` | {_cell(meaning)} |" for column, meaning in columns.items()]
+        rows = [f"| `{column}` | {cell(meaning)} |" for column, meaning in columns.items()]
         parts += [f"## {view}\n", f"{text}\n", "| column | is |\n|---|---|", *rows, ""]
     return "\n".join(parts)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")

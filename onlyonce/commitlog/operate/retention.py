@@ -2,20 +2,20 @@
 
 Units of batches that were committed long ago are removed; the batch keeps their sums.
 
-- `units`: kept ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage. Why: a
-  committed batch is never replayed, and its row has their sums.
+- `units`: kept for ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage.
+  Why: a committed batch is never replayed, and its row has their sums.
 - `batches` of receive: kept always. Why: frontier, lineage checks, a new output and a backfill ask for any receive
   batch whose rows are in `events`.
-- `batches` of outputs, `window_counts`: kept always, or `keep_log` of the pipeline. Why:
+- `batches` of outputs, `window_counts`: kept always, or for the pipeline's `keep_log`. Why: see
   `onlyonce/operate/compact/log.py`; their sums stay, by life and by window.
 - `sums`: kept always: a row for each life. Why: what the batches came to that are older than a day, so nobody adds up a
   log of years.
 - `panes`, `closes`, `backfills`: kept always. Why: what is final, by window; few.
-- `outbox`: kept ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain. Why: who asks
-  what was sent, and when.
+- `outbox`: kept for ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain. Why: who
+  asks what was sent, and when.
 - `outbox`, held for a backfill: kept until it ends; of a killed attempt until the same backfill begins again. Why: a
   driver may still be at work, and `audit` names a begun backfill.
-- `catalog_chunks`: kept the dedup horizon, in lived time. Why: `onlyonce/model/operate/collecting.py`.
+- `catalog_chunks`: kept for the dedup horizon, in lived time. Why: see `onlyonce/model/operate/collecting.py`.
 - `range_filters`: kept until their last bucket is collected, or a longer one has taken their place. Why:
   `onlyonce/model/operate/filter_ranges.py`.
 

@@ -2,13 +2,13 @@
 
 - Parquet, known by `PAR1`: a part is a row, so also what its footer says of the rows.
 - Avro, known by `Obj\\x01`: a part is a record.
-- Spark's state: changelog, delta, snapshot, known by `LZ4Block`, Zstandard: a part is the decompressed file.
-- a snapshot of RocksDB, known by zip: a part is each file of it.
+- Spark's state (changelog, delta, snapshot), known by `LZ4Block` or Zstandard: a part is the decompressed file.
+- a snapshot of RocksDB, known as zip: a part is a file in it.
 - a table of RocksDB, known by its footer: a part is an entry.
 - gzip, bzip2, Zstandard, known by their first bytes: a part is what is in it, decoded again.
-- Delta's log, JSON, CSV, logs, and any other text, known by UTF-8, UTF-16, Latin-1: a part is a line, or a record of
+- Delta's log, JSON, CSV, logs and any other text (UTF-8, UTF-16, Latin-1): a part is a line, or a record of
   CSV, with JSON's, CSV's and a URL's escapes undone.
-- anything else, known by nothing: a part is the bytes.
+- anything else: a part is the bytes.
 
 Errors: NotDecoded for a format that no decoder reads, and for a compressed file that is damaged. No file is changed.
 """
