@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def answer_to_another(port: int, patience: float = 20) -> bytes | None:
         os.seteuid(0)
     with client:
         client.settimeout(patience)
-        client.connect(("127.0.0.1", port))
         try:
+            client.connect(("127.0.0.1", port))
             client.sendall(b"c\np0\ncall\nro1\ni7\ne\n")
             return client.recv(1000)
         except ConnectionError:
@@ -53,6 +54,14 @@ def answer_to_another(port: int, patience: float = 20) -> bytes | None:
 def listening(process: psutil.Process) -> set[int]:
     """Return the ports on which a process listens."""
     return {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+
+
+def ports_of_a_daemon(process: psutil.Process) -> set[int]:
+    """Return the ports of a daemon of Python workers; none for another process, and for one that ends meanwhile."""
+    with suppress(psutil.Error):
+        if "onlyonce.session.worker_daemon" in process.cmdline():
+            return listening(process)
+    return set()
 
 
 @states(
@@ -74,15 +83,11 @@ def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Pa
     )
     query.trigger(availableNow=True).start().awaitTermination()
     spark.sparkContext.parallelize(range(2)).map(str).collect()
-    daemons = [
-        one
-        for one in psutil.Process().children(recursive=True)
-        if "onlyonce.session.worker_daemon" in one.cmdline() and listening(one)
-    ]
+    daemons = [ports for one in psutil.Process().children(recursive=True) if (ports := ports_of_a_daemon(one))]
     python = {
         spark.sparkContext._gateway._callback_server.port,
         *(listening(psutil.Process()) - before),
-        *listening(daemons[0]),
+        *daemons[0],
     }
     java = listening(psutil.Process(spark.sparkContext._gateway.proc.pid))
     assert len(python) >= 2
