@@ -71,8 +71,7 @@ def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | 
 
     place = Place(target(pipeline, output))
     wanted = columns.of(output, schema)
-    with catalogs.opened(str(place.variable)) as found:
-        table = catalogs.find(found, place.where)
+    table = catalogs.of_target(place)
     if table is None:
         return None
     columns.refuse(output, table)

@@ -11,31 +11,31 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+_FOLDER = re.compile(r"(?:(\d+)-)?([a-z]+)-(-?\d+)-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: the life of receive, what is committed (`events`, `close`, `files`), and the
-    transaction's number."""
+    """One attempt at a commit: the life of receive (None for a manifest, which all lives share), what is committed
+    (`events`, `close`, `files`), and the transaction's number."""
 
-    life: int
+    life: int | None
     kind: str
     version: int
 
     def app_id(self, instance: str) -> str:
         """The transaction id under which it commits."""
-        return f"{instance}/receive/{self.life}/{self.kind}"
+        return "/".join([instance, *([] if self.life is None else ["receive", str(self.life)]), self.kind])
 
 
 def folder(app_id: str, version: int, random: str) -> str:
     """The name of an attempt's folder."""
-    *_, life, kind = ("", *app_id.split("/"))
-    named = f"{life}-{kind}-{version}-{random}"
+    _, *below = app_id.split("/")
+    named = "-".join([*below[-2:], str(version), random])
     return named if _FOLDER.fullmatch(named) else random
 
 
 def read(name: str) -> Attempt | None:
     """Whose folder it is; None for one that is no attempt's, or of an older version, of which nothing is known."""
     found = _FOLDER.fullmatch(name)
-    return Attempt(int(found[1]), found[2], int(found[3])) if found else None
+    return Attempt(int(found[1]) if found[1] else None, found[2], int(found[3])) if found else None

@@ -116,16 +116,15 @@ def table(among: Catalog, place: Place, output: str) -> Table:
     return found
 
 
-def is_there(place: Place) -> bool:
-    """Whether a target's table is in its catalog."""
-    with opened(str(place.variable)) as found:
-        return find(found, place.where) is not None
+def of_target(place: Place) -> Table | None:
+    """Return a target's table; None if it is not in its catalog."""
+    with opened(str(place.variable)) as among:
+        return find(among, place.where)
 
 
 def table_id(place: Place) -> str | None:
     """Return the id that a target's table got when it was made; None if it is not in its catalog."""
-    with opened(str(place.variable)) as among:
-        found = find(among, place.where)
+    found = of_target(place)
     return str(found.metadata.table_uuid) if found else None
 
 
