@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
 from onlyonce import settings
@@ -59,7 +60,14 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
     path = settings.table_location(target(pipeline, output).split(":", 1)[1])
     if not log_entries.any_in(path):
         return None
-    table = opening.table(path)
+    try:
+        table = opening.table(path)
+    except DeltaError as error:
+        raise Refused(
+            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
+            data="nothing was written to it",
+            hint="restore the table's log from a backup, or name another path",
+        ) from error
     delta_table.check(table, path, output)
     there = StructType.fromJson(json.loads(table.schema().to_json()))
     told = newest.deletes(output.sink)

@@ -187,7 +187,11 @@ def _refused(
         except OnlyonceError as error:
             functions[name] = error
         else:
-            tables |= {(name, output): error for output, error in wrong.items() if for_good(error)}
+            tables |= {
+                (name, output): error
+                for output, error in wrong.items()
+                if isinstance(error, OnlyonceError) and for_good(error)
+            }
     return tables, functions
 
 

@@ -26,7 +26,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, opening, own_tables
+from onlyonce.storage import delta, log_entries, manifests, opening, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
 
@@ -74,12 +74,12 @@ def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime
 def name(table: Location) -> str:
     """Return what the log calls a registry of an instance: its table, and of several sources which one's it is."""
     above = table.parent
-    return f"{above.name}/{table.name}" if above.parent.name == own_tables.SOURCES else table.name
+    return f"{above.name}/{table.name}" if above.parent.name == manifests.SOURCES else table.name
 
 
 def last_batches(instance: str) -> dict[str, int]:
     """Return the number of the last batch of each registry of an instance, by its name."""
-    tables = [table for table in own_tables.manifests(instance) if log_entries.any_in(table)]
+    tables = [table for table in manifests.of(instance) if log_entries.any_in(table)]
     found = {name(table): last_batch(table) for table in tables}
     return {registry: number for registry, number in found.items() if number is not None}
 
@@ -107,7 +107,7 @@ def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
 def folder(pipeline: Pipeline, instance: str) -> Location:
     """Where the registry of an instance is; of several sources each has a folder of its own."""
     home = settings.data_location(instance)
-    return home / own_tables.SOURCES / pipeline.part.name if pipeline.part else home
+    return home / manifests.SOURCES / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:

@@ -24,7 +24,6 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from onlyonce import settings
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.storage import attempts
@@ -37,17 +36,6 @@ BETWEEN = 200
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each
 lost try is a commit of somebody else's: of four writers that each commit as fast as they can, one loses 20 times in a
 row in one of some three hundred commits (0.75 to the power of 20)."""
-
-SOURCES = "sources"
-"""The folder of the manifests of several sources."""
-
-
-def manifests(instance: str) -> list[Location]:
-    """Return where the manifests of an instance are, whether they exist or not: of its source, or of several sources
-    and of their turns."""
-    home = settings.data_location(instance)
-    folders = [home, *(home / SOURCES / one for one in stores.of(home).names(home / SOURCES))]
-    return [folder / name for folder in folders for name in ("turns", "files", "ranges")]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.dropping import Place
@@ -34,7 +34,7 @@ AWAY = (
 )
 """What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
 DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
-WRONG = (ValueError, exceptions.NotInstalledError)
+WRONG = (ValueError, ArgumentError, exceptions.NotInstalledError)
 """What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
 
 

@@ -195,7 +195,7 @@ MUTANTS = (
         "onlyonce/storage/attempt_files.py",
         Replace(
             "sweep",
-            '(settings.data_location(instance) / "events", *own_tables.manifests(instance))',
+            '(settings.data_location(instance) / "events", *manifests.of(instance))',
             '[settings.data_location(instance) / "events"]',
         ),
         tests=(OWN + "test_sweep_removes_what_killed_drivers_left_in_manifests",),
