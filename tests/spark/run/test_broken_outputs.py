@@ -30,7 +30,7 @@ PIPELINES = [Pipeline(
     ),
 )]
 """
-OUTPUT = """Output(name="{name}", transform="tests.support.broken_outputs:ids", sink={sink}),
+OUTPUT = """Output(name="{name}", transform="tests.support.broken_outputs:{function}", {options}),
         """
 PORT = "127.0.0.1:1"
 """Nothing listens there."""
@@ -55,36 +55,40 @@ def nothing(home: Path, name: str) -> None:
 
 
 Break = Callable[[Path, str], None]
+LOOKUPS = "sink=Delta(), lookups=Lookup(name='cities', keys='shop', table="
 BROKEN: dict[str, tuple[str, Break, dict[str, str]]] = {
-    "delta_log": ("Delta()", corrupt_log, {}),
-    "delta_file": ("Delta()", file_for_a_folder, {}),
-    "postgres_unset": ('Postgres(table="results.a", connection="UNSET")', nothing, {}),
-    "postgres_url": ('Postgres(table="results.b", connection="NO_URL")', nothing, {"NO_URL": "no url"}),
-    "postgres_scheme": ('Postgres(table="results.c", connection="OTHER")', nothing, {"OTHER": "oracle://u:p@h/x"}),
-    "postgres_port": ('Postgres(table="results.d", connection="PORT")', nothing, {"PORT": "postgresql://u:p@h:port/x"}),
+    "lookup_gone": (LOOKUPS + "Delta(path='not_there'))", nothing, {}),
+    "lookup_unset": (LOOKUPS + "Postgres(table='a.cities', connection='UNSET'))", nothing, {}),
+    "lookup_away": (LOOKUPS + "Postgres(table='a.cities', connection='PG_AWAY'))", nothing, {}),
+    "delta_log": ("sink=Delta()", corrupt_log, {}),
+    "delta_file": ("sink=Delta()", file_for_a_folder, {}),
+    "postgres_unset": ('sink=Postgres(table="results.a", connection="UNSET")', nothing, {}),
+    "postgres_url": ('sink=Postgres(table="results.b", connection="NO_URL")', nothing, {"NO_URL": "no url"}),
+    "postgres_scheme": ('sink=Postgres(table="results.c", connection="OTHER")', nothing, {"OTHER": "oracle://u:p@h/x"}),
+    "postgres_port": ('sink=Postgres(table="results.d", connection="PORT")', nothing, {"PORT": "postgresql://u:p@h:port/x"}),
     "postgres_away": (
-        'Postgres(table="results.e", connection="PG_AWAY")', nothing, {"PG_AWAY": f"postgresql+psycopg2://u:p@{PORT}/x"},
+        'sink=Postgres(table="results.e", connection="PG_AWAY")', nothing, {"PG_AWAY": f"postgresql+psycopg2://u:p@{PORT}/x"},
     ),
-    "mysql_url": ('MySQL(table="f", connection="NO_MYSQL_URL")', nothing, {"NO_MYSQL_URL": "mysql:"}),
-    "mysql_away": ('MySQL(table="g", connection="MYSQL_AWAY")', nothing, {"MYSQL_AWAY": f"mysql://u:p@{PORT}/x"}),
-    "iceberg_unset": ('Iceberg(table="a.h", catalog="unset")', nothing, {}),
-    "iceberg_kind": ('Iceberg(table="a.i", catalog="kind")', nothing, {"PYICEBERG_CATALOG__KIND__TYPE": "no kind"}),
+    "mysql_url": ('sink=MySQL(table="f", connection="NO_MYSQL_URL")', nothing, {"NO_MYSQL_URL": "mysql:"}),
+    "mysql_away": ('sink=MySQL(table="g", connection="MYSQL_AWAY")', nothing, {"MYSQL_AWAY": f"mysql://u:p@{PORT}/x"}),
+    "iceberg_unset": ('sink=Iceberg(table="a.h", catalog="unset")', nothing, {}),
+    "iceberg_kind": ('sink=Iceberg(table="a.i", catalog="kind")', nothing, {"PYICEBERG_CATALOG__KIND__TYPE": "no kind"}),
     "iceberg_uri": (
-        'Iceberg(table="a.j", catalog="uri")', nothing,
+        'sink=Iceberg(table="a.j", catalog="uri")', nothing,
         {"PYICEBERG_CATALOG__URI__TYPE": "sql", "PYICEBERG_CATALOG__URI__URI": "no uri"},
     ),
     "iceberg_away": (
-        'Iceberg(table="a.k", catalog="away")', nothing,
+        'sink=Iceberg(table="a.k", catalog="away")', nothing,
         {"PYICEBERG_CATALOG__AWAY__TYPE": "rest", "PYICEBERG_CATALOG__AWAY__URI": f"http://{PORT}"},
     ),
-    "files": ("FileSink()", file_for_a_folder, {}),
-    "webhook_unset": ('Webhook(connection="UNSET")', nothing, {}),
-    "kafka_unset": ('KafkaSink(topic="l", connection="UNSET")', nothing, {}),
+    "files": ("sink=FileSink()", file_for_a_folder, {}),
+    "webhook_unset": ('sink=Webhook(connection="UNSET")', nothing, {}),
+    "kafka_unset": ('sink=KafkaSink(topic="l", connection="UNSET")', nothing, {}),
     "kafka_away": (
-        'KafkaSink(topic="m", connection="KAFKA_AWAY", timeout=timedelta(seconds=1))', nothing, {"KAFKA_AWAY": PORT},
+        'sink=KafkaSink(topic="m", connection="KAFKA_AWAY", timeout=timedelta(seconds=1))', nothing, {"KAFKA_AWAY": PORT},
     ),
     "bigquery": (
-        'BigQueryStream(table="a.b.n", timeout=timedelta(seconds=1))', nothing,
+        'sink=BigQueryStream(table="a.b.n", timeout=timedelta(seconds=1))', nothing,
         {"GOOGLE_APPLICATION_CREDENTIALS": "/not/there"},
     ),
 }  # fmt: skip
@@ -95,10 +99,13 @@ def test_broken_outputs_stop_no_other(
 ) -> None:
     """Receive takes in all, the healthy output has the oracle's rows, and the run names each broken output."""
     declared = tmp_path / "broken.py"
-    declared.write_text(
-        DECLARED.format(outputs="".join(OUTPUT.format(name=name, sink=BROKEN[name][0]) for name in BROKEN))
-    )
+    outputs = [
+        OUTPUT.format(name=name, options=options, function="found" if "lookups" in options else "ids")
+        for name, (options, _, _) in BROKEN.items()
+    ]
+    declared.write_text(DECLARED.format(outputs="".join(outputs)))
     platform = new_platform(str(declared))
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "1")
     for name, (_, break_it, environment) in BROKEN.items():
         break_it(settings.home(), name)
         for variable, value in environment.items():
