@@ -7,6 +7,7 @@ stays as it is.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
@@ -58,6 +59,12 @@ def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if isinstance(path, Path) and path.is_file():
+        raise Refused(
+            f"{path} is a file, and no Delta table",
+            data="nothing was written to it",
+            hint="move the file away, or name another path",
+        )
     if not log_entries.any_in(path):
         return None
     try:

@@ -68,7 +68,7 @@ def url_of(variable: str | None, whose: str = "a sink's") -> str:
 
 def _is_known(url: str) -> bool:
     with suppress(ArgumentError, ValueError):
-        return mysql.is_mysql(url) or make_url(url).drivername in ("postgresql", "postgresql+psycopg2")
+        return make_url(url).drivername in ("postgresql", "postgresql+psycopg2") or mysql.is_mysql(url)
     return False
 
 
