@@ -32,7 +32,12 @@ MUTANTS = (
         "folder-away-stops-all-files",
         "files of a folder that is away keep those of other folders waiting for their names",
         "onlyonce/sinks/files/finalize.py",
-        Replace("_published", "broken[first.of_pane] = away[first.place] = Retryable(", "raise Retryable("),
+        Replace("_published", "first.place in away", "away"),
+        Replace(
+            "_published",
+            "broken[first.of_pane] = away[first.place]\nreturn",
+            "broken[first.of_pane] = next(iter(away.values()))\nreturn",
+        ),
         tests=("tests/contract/sinks/test_files.py::test_folder_that_is_away_keeps_no_other_waiting",),
     ),
     Mutant(
