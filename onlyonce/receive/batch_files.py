@@ -61,7 +61,7 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
         # What the broker has compacted away since can't be read again, and its rows are in no commit.
         run(query.database, lambda conn: failures.withdraw(conn, query.driver, context.instance, plan.batch_id))
     places = partial(exchange.places, context.spark, lines)
-    return poison.written(query, context.instance, batch, lines.places, places, write, attempt, trial)
+    return poison.written(query, context.instance, batch, stamp.places, places, write, attempt, trial)
 
 
 def _made(

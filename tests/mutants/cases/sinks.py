@@ -35,8 +35,8 @@ MUTANTS = (
         Replace("_published", "first.place in away", "away"),
         Replace(
             "_published",
-            "broken[first.of_pane] = away[first.place]\nreturn",
-            "broken[first.of_pane] = next(iter(away.values()))\nreturn",
+            "broken[first.of_pane] = away[first.place]\nreturn False",
+            "broken[first.of_pane] = next(iter(away.values()))\nreturn False",
         ),
         tests=("tests/contract/sinks/test_files.py::test_folder_that_is_away_keeps_no_other_waiting",),
     ),
