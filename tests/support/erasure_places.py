@@ -105,6 +105,7 @@ PLACES: dict[str, Place] = {
     "rows of PostgreSQL": Place("named", (Postgres,), below="table results.each"),
     "statistics of PostgreSQL": Place("cleaned"),
     "rows of MySQL": Place("named", (MySQL,)),
+    "statistics of MySQL": Place("said", (MySQL,)),
     "snapshots of Iceberg": Place("named", (Iceberg,)),
     "file without a snapshot": Place("named", (Iceberg,)),
     "messages of a sink": Place("said", (KafkaSink,)),
