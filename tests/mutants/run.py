@@ -65,7 +65,9 @@ class Bench:
     def _outcomes(self, tests: Iterable[str], mutant: str = "") -> Outcomes:
         report, told = self.folder / "report.xml", self.folder / "told"
         report.unlink(missing_ok=True)
-        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", f"--timeout={TIMEOUT}"]
+        # A folder of the bench's own: pytest's would first clear away what earlier sessions of this machine have left.
+        own = [f"--junitxml={report}", f"--basetemp={self.folder / 'tests'}"]
+        options = ["-q", "-p", "no:cacheprovider", f"--timeout={TIMEOUT}", *own]
         self.nursery.pytest(mutant, [*options, *sorted(set(tests))], told, ONLYONCE_TEST_SERVER=str(self.server.folder))
         if not report.exists():
             print(told.read_text()[-3000:], flush=True)
