@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onlyonce.local import processes
 from onlyonce.testing.crashtest import scratch
 from tests.mutants import results
 from tests.mutants.mutant import Mutant
@@ -130,7 +131,8 @@ def main() -> int:
         return 64
     mutants = [MUTANTS[name] for name in wanted.names] or results.due(only_changed=wanted.changed)
     chosen = [mutant for mutant in mutants if not (wanted.no_spark and mutant.spark)]
-    return run(chosen, wanted.minutes) if chosen else 0
+    with processes.sigterm_like_ctrl_c():
+        return run(chosen, wanted.minutes) if chosen else 0
 
 
 if __name__ == "__main__":
