@@ -835,8 +835,7 @@ MUTANTS = (
         "an erasure takes lines of a source whose records have another value in a column",
         "onlyonce/operate/erase/source_conditions.py",
         Never("_asked", "constant != value"),
-        tests=("tests/spark/operate/test_forget.py::test_a_record_of_one_of_several_sources_goes",),
-        spark=True,
+        tests=("tests/unit/operate/test_source_conditions.py::test_condition_on_each_source",),
     ),
     Mutant(
         "security-8-compose-url",
