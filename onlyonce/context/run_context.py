@@ -25,7 +25,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
-from onlyonce.model import partitions
+from onlyonce.model import partitions, stored_names
 from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.sources.arrivals import Corrections
@@ -100,7 +100,7 @@ class RunContext:
     @property
     def events(self) -> Location:
         """The table `events`."""
-        return self.folder / "events"
+        return self.folder / stored_names.EVENTS_FOLDER
 
     def appended(self) -> Own:
         """`events` as it is now, for this run to append to it.
@@ -152,7 +152,7 @@ class RunContext:
             raise self.refused[name]
         lineage = run(self.database, lambda conn: self._registered(conn, name))
         passing("start-registered")
-        folder = self.folder / "checkpoints" / name / str(lineage.life)
+        folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(lineage.life)
         begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
         checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
         lineages.refuse_damaged(lineage)

@@ -22,6 +22,7 @@ from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Plan
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate import collecting
@@ -59,6 +60,6 @@ def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
 def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
     check_epoch(connection, driver.lineage, driver.epoch)
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
-    if not locks.if_free(connection, locks.catalog(instance)):
+    if not locks.if_free(connection, stored_names.catalog_lock(instance)):
         return []
     return merging.merge_locked(connection, instance, crowd)

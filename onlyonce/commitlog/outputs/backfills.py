@@ -30,6 +30,7 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import Span, closed_part
+from onlyonce.model.stored_names import CLOSED_BY, COUNTED_UPTO
 from onlyonce.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
@@ -93,8 +94,8 @@ def reach(connection: Connection, instance: str, output: str) -> Reach:
     before = {} if ANEW in start else start
     consumed = read_upto(row.source_to)
     closing = consumed if row.stateless else read_upto(row.source_from)
-    closed_by = max(closing, before.get("closed_by", -1))
-    return Reach(max(consumed, before.get("counted_upto", -1)), frontier_at(connection, instance, closed_by))
+    closed_by = max(closing, before.get(CLOSED_BY, -1))
+    return Reach(max(consumed, before.get(COUNTED_UPTO, -1)), frontier_at(connection, instance, closed_by))
 
 
 def frontier_at(connection: Connection, instance: str, version: int) -> Frontier:
