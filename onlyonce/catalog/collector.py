@@ -1,7 +1,7 @@
 """Removes old ids from the catalog: raises an instance's floor, then drops the buckets below it.
 
-Protocol step 9. The floor is stored first, so a batch that begins later does not ask for the dropped buckets. A batch
-that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
+docs/specification/id-catalog.md. The floor is stored first, so a batch that begins later does not ask for the dropped
+buckets. A batch that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
 
 Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket is dropped at once. A bucket that a reader still
 uses is left for the next time. It is below the floor, so no batch asks for it.

@@ -1,8 +1,8 @@
 """Merges many small chunks of a bucket into a few large ones, and gives the freed space back to PostgreSQL.
 
-Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the merged chunk. A
-look-up that listed the parts and does not find one of them lists again (`catalog_lookup`). `model.operate.collecting`
-decides which parts are merged.
+docs/specification/id-catalog.md. Each merged chunk is one transaction, so a look-up lists either the parts or the
+merged chunk. A look-up that listed the parts and does not find one of them lists again (`catalog_lookup`).
+`model.operate.collecting` decides which parts are merged.
 
 Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges
 everything, or that space is given back at once. After a kill both go on where they were.

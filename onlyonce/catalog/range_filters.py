@@ -1,5 +1,5 @@
 """Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks
-(protocol step 9.5).
+(docs/specification/id-catalog.md).
 
 A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks,
 holds for ever: it is about ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for

@@ -139,8 +139,9 @@ class RunContext:
         )
 
     def open_query(self, name: str) -> Query:
-        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a
-        run.
+        """Find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+
+        docs/specification/incarnation.md.
 
         Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that
         was lost, swapped or restored, for a declaration under which the lineage can't go on (`onlyonce plan`), and for

@@ -1,8 +1,8 @@
 """Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
 
-The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also if everything of it is already written:
-a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the batch. Where
-nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
+docs/specification/output-batch.md has its steps. A batch is always consumed, also if everything of it is already
+written: a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the
+batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
 """
 
 from __future__ import annotations

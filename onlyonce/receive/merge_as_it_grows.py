@@ -1,8 +1,9 @@
 """Merges the catalog as it grows. Receive's driver does it between two batches, for a bounded number of ids each time.
 
-Protocol step 5. The chunks of a bucket are a log-structured merge tree (`model/operate/collecting.to_merge`): the
-number of filters that a look-up asks grows with the logarithm of the ids, and not with the batches. The bucket of the
-batch is merged by levels. With the first batch of a new bucket the one before is closed, and its levels become one.
+docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree
+(`model/operate/collecting.to_merge`): the number of filters that a look-up asks grows with the logarithm of the ids,
+and not with the batches. The bucket of the batch is merged by levels. With the first batch of a new bucket the one
+before is closed, and its levels become one.
 
 Who calls it: `receive`, when a batch is committed. If the database refuses or is too busy, the merge is left for the
 next batch or the next collection; both go on from what they find. Raises Superseded, and InvariantBroken for chunks

@@ -1,7 +1,7 @@
 """Receive: from the source to `events`. Each pipeline has one streaming query for it.
 
-The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
-batch. At-least-once mode and ids by position are in `at_least_once`.
+docs/specification/receive-batch.md has its steps. Exactly once takes one exchange, one pass and one Delta commit for
+each batch. At-least-once mode and ids by position are in `at_least_once`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes. PROTOCOL.md, 10.
+"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes.
+
+docs/specification/backfill.md.
 
 An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
 checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs

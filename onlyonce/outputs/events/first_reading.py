@@ -1,7 +1,7 @@
 """The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a
 bounded size.
 
-PROTOCOL.md, 3b.
+docs/specification/outputs.md.
 
 A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files,
 but a file has rows of many commits. So here the platform says what a part is: the receive batches of the versions

@@ -1,7 +1,7 @@
 """Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
 
-It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read. The steps
-are numbered as in jobs/PROTOCOL.md, 10.
+It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read.
+docs/specification/backfill-computation.md has its rules.
 """
 
 from __future__ import annotations

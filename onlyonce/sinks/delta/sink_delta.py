@@ -1,7 +1,7 @@
 """The Delta sink: one witness unit and one Delta commit for each batch.
 
 The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
-By the commit's transaction id Delta skips a second commit (protocol step 4).
+By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
 """
 
 from __future__ import annotations
