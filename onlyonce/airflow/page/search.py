@@ -72,8 +72,8 @@ class Found:
 
 
 def of_run(ask: Sight, run_id: str) -> Found:
-    """Return the last batches of a run, whichever DAG it is of."""
-    return Found(runs=ask("batches_of_run", run_id=run_id, pipeline=None, n=SHOWN))
+    """Return the last batches of a run that the user may see, whichever DAG it is of."""
+    return Found(runs=ask("batches_of_run", run_id=run_id, instances=ask.instances(), n=SHOWN))
 
 
 def find(ask: Sight, text: str) -> Found:

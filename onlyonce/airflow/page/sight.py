@@ -48,6 +48,10 @@ class Sight:
         scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
         return [row for row in rows if permitted(scope or _instance(row) or _unscoped(query))]
 
+    def instances(self) -> list[str]:
+        """Return the visible pipelines, for a query that limits its rows."""
+        return [instance for instance in self._dags if self.sees(instance)]
+
     def sees(self, instance: str) -> bool:
         """Return whether the user may read runs of a DAG that drives this pipeline."""
         return any(self.may(dag_id, "GET") for dag_id in self._dags.get(instance, ()))

@@ -157,6 +157,11 @@ def forget_outbox(connection: Connection, row_nos: list[int]) -> int:
     return do(connection, "erasures", "forget_outbox", row_nos=row_nos)
 
 
+def forget_failures(connection: Connection, instance: str) -> int:
+    """Delete the errors of receive batches, all of which have ended."""
+    return do(connection, "erasures", "forget_failures", instance=instance)
+
+
 def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
     """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
     # Else a collection that has read the ids would make a filter of them afterwards.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import PurePath
 from typing import Literal
 
@@ -30,8 +31,8 @@ class RowSet:
 
     @property
     def key(self) -> tuple[str, int, str, str]:
-        """What the log knows it by."""
-        return self.lineage, self.batch_id, self.reason, self.file
+        """What the log knows it by: a reason may quote a record, so the log keeps its hash."""
+        return self.lineage, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
 
 
 def file_name(kind: Kind, number: int) -> str:

@@ -127,6 +127,7 @@ def _erase(
     _staged(database, instance)
     if found.outbox:
         run(database, lambda conn: erasures.forget_outbox(conn, [row.row_no for row in found.outbox]))
+    run(database, lambda conn: erasures.forget_failures(conn, instance))
     if erasure.ids is not None:
         ids = erasure.ids
         run(database, lambda conn: erasures.forget_ids(conn, instance, ids))

@@ -209,12 +209,7 @@ def _reason(asked: _Asked) -> Column:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (
-            time.isNull(),
-            F.concat(
-                F.lit(f"the event time {asked.event_time} is no instant: "), shown(F.col(quoted(asked.event_time)))
-            ),
-        ),
+        (time.isNull(), _no_instant(asked)),
         (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
@@ -222,6 +217,13 @@ def _reason(asked: _Asked) -> Column:
     for condition, reason in checks[1:]:
         chosen = chosen.when(condition, reason)
     return chosen
+
+
+def _no_instant(asked: _Asked) -> Column:
+    what = f"the event time {asked.event_time} is no instant"
+    if asked.event_time in asked.beside:
+        return F.lit(what)  # `oo_raw` has no header, so an erasure would not find the record by it
+    return F.concat(F.lit(f"{what}: "), shown(F.col(quoted(asked.event_time))))
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:
