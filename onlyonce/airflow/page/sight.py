@@ -14,8 +14,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.models.dag import DagModel
 
 from onlyonce import settings
-from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.stored_names import stream_id
 
 Row = dict[str, Any]
 WITH_VALUES = ("reasons",)

@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import PurePath
 from typing import Literal
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 
 Kind = Literal["invalid", "remnant"]
-PREFIX = "released-"
 
 
 @dataclass(frozen=True, order=True)
@@ -37,12 +37,12 @@ class RowSet:
 
 def file_name(kind: Kind, number: int) -> str:
     """The input file of a release: the same for every attempt, so that it is put into the inbox once."""
-    return f"{PREFIX}{kind}-{number:06}.jsonl"
+    return stored_names.released_file(kind, number)
 
 
 def among(paths: Iterable[str]) -> list[str]:
     """The files of releases among the files of a batch, which notes them."""
-    return sorted(path for path in paths if PurePath(path).name.startswith(PREFIX))
+    return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.RELEASED_PREFIX))
 
 
 def sets(

@@ -11,31 +11,37 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FOLDER = re.compile(r"(?:(\d+)-)?([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+from onlyonce.model import stored_names
+
+_FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+NO_LIFE = "0"
+"""Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: the life of receive (None for a manifest, which all lives share), what is committed
+    """One attempt at a commit: the life of receive (0 for a manifest, which all lives share), what is committed
     (`events`, `close`, `files`), and the transaction's number."""
 
-    life: int | None
+    life: int
     kind: str
     version: int
 
     def app_id(self, instance: str) -> str:
         """The transaction id under which it commits."""
-        return "/".join([instance, *([] if self.life is None else ["receive", str(self.life)]), self.kind])
+        written_by = stored_names.lineage(instance, "receive", self.life) if self.life else instance
+        return stored_names.transaction(written_by, self.kind)
 
 
 def folder(app_id: str, version: int, random: str) -> str:
     """The name of an attempt's folder."""
     _, *below = app_id.split("/")
-    named = "-".join([*below[-2:], str(version), random])
+    *_, life, kind = ("", NO_LIFE, *below)
+    named = stored_names.attempt_folder(life, kind, version, random)
     return named if _FOLDER.fullmatch(named) else random
 
 
 def read(name: str) -> Attempt | None:
     """Whose folder it is; None for one that is no attempt's, or of an older version, of which nothing is known."""
     found = _FOLDER.fullmatch(name)
-    return Attempt(int(found[1]) if found[1] else None, found[2], int(found[3])) if found else None
+    return Attempt(int(found[1]), found[2], int(found[3])) if found else None

@@ -195,8 +195,8 @@ MUTANTS = (
         "onlyonce/storage/attempt_files.py",
         Replace(
             "sweep",
-            '(settings.data_location(instance) / "events", *manifests.of(instance))',
-            '[settings.data_location(instance) / "events"]',
+            "(settings.data_location(instance) / stored_names.EVENTS_FOLDER, *manifests.of(instance))",
+            "[settings.data_location(instance) / stored_names.EVENTS_FOLDER]",
         ),
         tests=(OWN + "test_sweep_removes_what_killed_drivers_left_in_manifests",),
     ),
