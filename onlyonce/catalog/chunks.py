@@ -14,6 +14,7 @@ from onlyonce.catalog.binary_copy import ask_binary, copy, int4, int8, number
 from onlyonce.catalog.packed import BYTES
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
+from onlyonce.model import stored_names
 from onlyonce.model.operate.collecting import BUCKET
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
@@ -207,9 +208,10 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
     """
     row = ask(connection, "catalog", "floor", instance=instance)[0]
-    parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
+    parent = stored_names.catalog_table(row.instance_no)
+    child = stored_names.bucket_table(row.instance_no, bucket)
     if bucket >= row.gc_floor and not _exists(connection, child):
-        locks.wait(connection, locks.buckets(instance))
+        locks.wait(connection, stored_names.buckets_lock(instance))
         if not _exists(connection, parent):
             _make(
                 connection, parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)"
@@ -232,15 +234,17 @@ def _key(instance: str, key: ChunkKey) -> dict[str, Any]:
 
 
 def _exists(connection: Connection, table: str) -> bool:
-    found = connection.execute(text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"onlyonce_private.{table}"})
+    found = connection.execute(
+        text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"{stored_names.PRIVATE_SCHEMA}.{table}"}
+    )
     return bool(found.scalar())
 
 
 def _make(connection: Connection, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
     cursor = connection.connection.cursor()
     names = {
-        "child": identifiers.Identifier("onlyonce_private", child),
-        "parent": identifiers.Identifier("onlyonce_private", parent),
+        "child": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, child),
+        "parent": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, parent),
         "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
         "by": identifiers.SQL(by),
     }

@@ -17,6 +17,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.outputs import outputs, results
 from onlyonce.outputs.function import rejecting, several_results
 from onlyonce.outputs.windows import windowing
@@ -110,7 +111,7 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     return Refused(
         f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
-        hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever "
+        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to whoever "
         "reads the table",
     )
 

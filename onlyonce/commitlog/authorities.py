@@ -1,7 +1,7 @@
 """The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL,
 MySQL).
 
-PROTOCOL.md, 1 and 2.
+docs/specification/incarnation.md.
 
 The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
 declaration no longer has that database. Every decision that depends on "is there a unit?" asks all of them, through

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Superseded
 
 
@@ -37,7 +38,7 @@ class Driver:
 
     def session(self, database: Database) -> Database:
         """The same database under this driver's name, so that a newer driver can end its sessions."""
-        return replace(database, name=f"onlyonce/{self.number}/{self.epoch}")
+        return replace(database, name=stored_names.driver_session(self.number, self.epoch))
 
 
 def add_instance(connection: Connection, instance: str, pipeline: str) -> None:
@@ -69,7 +70,7 @@ def register(
     life = ask(connection, "lineages", "last_life", instance=instance, query=query)[0].life + 1
     do(
         connection, "lineages", "add",
-        lineage=f"{instance}/{query}/{life}", instance=instance, query=query, life=life,
+        lineage=stored_names.lineage(instance, query, life), instance=instance, query=query, life=life,
         checkpoint_id=checkpoint_id, start_from=json.dumps(start_from) if start_from else None, kind=kind,
     )  # fmt: skip
     registered = live(connection, instance, query)
@@ -99,7 +100,13 @@ def bump(connection: Connection, lineage: Lineage, run_id: str) -> Driver:
     holds the epoch row would keep the bump waiting, and its commit must fail anyway.
 
     Raises Superseded when `lineage new` has closed this life since it was looked up."""
-    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)
+    ask(
+        connection,
+        "lineages",
+        "end_older_sessions",
+        name_prefix=stored_names.driver_session(lineage.number, "%"),
+        below=None,
+    )
     epoch = ask(connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch
     # After the bump: who closes a life holds its epoch meanwhile, so this look comes before that or sees it.
     if not do(connection, "lineages", "started", lineage=lineage.lineage):

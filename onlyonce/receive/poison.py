@@ -1,6 +1,6 @@
 """Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on.
 
-PROTOCOL.md, 3a.
+docs/specification/receive.md.
 
 No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its
 pipeline for good: each run would fail at the same batch.

@@ -23,10 +23,21 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import unknown
+from onlyonce.model import stored_names
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import (
+    AFTER_BATCH_NO,
+    BATCH_NO,
+    CLOSED_BY,
+    COUNTED_UPTO,
+    FIRST_WINDOW,
+    RESERVOIR_VERSION,
+    ROWS_FROM,
+    SOURCE_BATCH_NO,
+)
 from onlyonce.run import from_start, kept_start, withdraw
 from onlyonce.sources.files import listing
 from onlyonce.storage import log_entries, opening
@@ -77,8 +88,12 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
-    path = settings.data_location(instance) / "events"
-    there = opening.table(path).transaction_version(f"{lineage}/events") if log_entries.any_in(path) else None
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    there = (
+        opening.table(path).transaction_version(stored_names.transaction(lineage, stored_names.EVENTS_BY))
+        if log_entries.any_in(path)
+        else None
+    )
     begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
@@ -138,8 +153,8 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
 
     If the commit is there already, the batch is not withdrawn but ended.
     """
-    path = settings.data_location(instance) / "events"
-    app_id = f"{driver.lineage}/events"
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         if withdraw.holds(path, app_id, row.batch_id):
             _finish(database, driver, row, opening.table(path), path)
@@ -167,18 +182,20 @@ def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) ->
 
     Of a topic the offsets are the most that there can be: without Spark nobody counts the gaps that transactions leave.
     """
-    if "offsets" in source_to:
-        most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
+    if stored_names.OFFSETS in source_to:
+        most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
         return lambda fated: min(fated, most)
     of_source = turns.SOURCE in source_to
-    registry = folder / "sources" / source_to[turns.SOURCE] if of_source else folder
-    read = _records(registry / "files", int(source_to["source_batch_no" if of_source else "batch_no"]), facts)
+    registry = folder / stored_names.SOURCES_FOLDER / source_to[turns.SOURCE] if of_source else folder
+    read = _records(
+        registry / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
+    )
     return lambda _: read
 
 
 def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
     """How many records a batch of the registry must have."""
-    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
 
 
@@ -188,20 +205,28 @@ def start_from(
     """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
     last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
     # Once windows have changed, those from before the change stay out of every later life too.
-    kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}
+    kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
     if last.source_to is None:
         return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
     version = read_upto(last.source_to)
     if query == "receive":
-        return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
+        return {
+            stored_names.START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
+            AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
+        }
     opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
     start = 0 if last.totals else version + 1  # totals are of all that ever came
     if opened:
         before = opened[0].source_from
-        first = int((opened[0].start_from or {}).get("version", 0))
+        first = int((opened[0].start_from or {}).get(stored_names.START_VERSION, 0))
         start = read_upto(before) + 1 if before else first
-    closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
+    closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
     # What was written in the batch that read it is never read again, unless the new life is to keep state.
-    rows_go_on = {"rows_from": version + 1} if last.stateless else {}
-    counted = max(version, int((last.start_from or {}).get("counted_upto", -1)))
-    return {"version": start, "counted_upto": counted, "closed_by": closing} | rows_go_on | kept | (asked or {})
+    rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
+    counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
+    return (
+        {stored_names.START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing}
+        | rows_go_on
+        | kept
+        | (asked or {})
+    )

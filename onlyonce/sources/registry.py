@@ -23,16 +23,18 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.session import schemas
 from onlyonce.storage import delta, log_entries, opening, own_tables, stores
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
 
-SOURCES = "sources"
+SOURCES = stored_names.SOURCES_FOLDER
 """The folder of the registries of several sources."""
-TABLES = ("turns", "files", "ranges")
+TABLES = (stored_names.TURNS_MANIFEST, stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST)
 """The names of registries."""
 
 
@@ -49,7 +51,7 @@ def append(
     batches = groupby(rows, key=itemgetter(0))
     files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
     content = hashlib.sha256(json.dumps([row[:-1] for row in rows], default=str).encode()).hexdigest()[:32]
-    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
+    commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), driver.epoch, content)
     try:
         own_tables.append_rows(files, table, commit)
     except InvariantBroken:
@@ -70,9 +72,9 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
 
 def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:
     """Return the number of the last batch of some entries, and when it arrived; None of none."""
-    number = pc.max(entries["batch_no"])
+    number = pc.max(entries[BATCH_NO])
     return number.as_py(), pc.max(
-        pc.filter(entries["seen_at"], pc.equal(entries["batch_no"], number))
+        pc.filter(entries[SEEN_AT], pc.equal(entries[BATCH_NO], number))
     ).as_py() if number.is_valid else None
 
 
@@ -93,21 +95,21 @@ def last_batches(instance: str) -> dict[str, int]:
 
 def last_batch(table: Location) -> int | None:
     """The number of the last batch that was registered; None before the first."""
-    entries = last(table, ["batch_no"])
-    return None if entries is None else int(pc.max(entries["batch_no"]).as_py())
+    entries = last(table, [BATCH_NO])
+    return None if entries is None else int(pc.max(entries[BATCH_NO]).as_py())
 
 
 def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
-    later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
+    later = [(BATCH_NO, ">", -1 if batch_no is None else batch_no)]
     return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
 
 
 def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
     """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an
     entry has."""
-    found = entries.group_by("batch_no").aggregate([(records, "sum"), ("seen_at", "max")]).sort_by("batch_no")
-    columns = (found[name].to_pylist() for name in ("batch_no", f"{records}_sum", "seen_at_max"))
+    found = entries.group_by(BATCH_NO).aggregate([(records, "sum"), (SEEN_AT, "max")]).sort_by(BATCH_NO)
+    columns = (found[name].to_pylist() for name in (BATCH_NO, f"{records}_sum", "seen_at_max"))
     return list(zip(*columns, strict=True))
 
 
@@ -122,7 +124,7 @@ def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
 
     Spark would take a second to find them: by its statistics one file has them.
     """
-    found = opening.table(table).to_pyarrow_table(filters=[("batch_no", "=", batch_no)])
+    found = opening.table(table).to_pyarrow_table(filters=[(BATCH_NO, "=", batch_no)])
     return spark.createDataFrame(pa.table(found))
 
 

@@ -15,11 +15,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.model import stored_names
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
 from onlyonce.storage import log_entries, opening, stores
 
-TABLES = ("events", "files", "ranges")
+TABLES = (stored_names.EVENTS_FOLDER, stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST)
 
 
 def sweep(instance: str, hours: float, warnings: list[str]) -> int:

@@ -24,6 +24,7 @@ from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.sinks import targets
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do, do_many
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import names
 
@@ -147,7 +148,10 @@ def settle(connection: Connection, left: Left) -> None:
 def drop_table(connection: Connection, table: str) -> None:
     """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
     schema, name = table.split(".")
-    derived = {names.POSTGRES.by_window(name): names.BY_WINDOW_NOTE, names.POSTGRES.deleted(name): names.DELETED_NOTE}
+    derived = {
+        names.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
+        names.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
+    }
     for beside, note in derived.items():
         if note_of(connection, schema, beside) == note:
             _drop(connection, schema, beside)
@@ -198,7 +202,7 @@ def refuse_left(connection: Connection, instance: str, places: list[str]) -> Non
 def _forget_instances(connection: Connection, instances: dict[str, int]) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
     for number in instances.values():
-        _drop(connection, "onlyonce_private", f"catalog_{number}")
+        _drop(connection, stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
     names = list(instances)
     removals.forget(connection, names)
     do(connection, "drop", "forget_released_sets", instances=names)

@@ -23,6 +23,7 @@ from onlyonce.commitlog.operate.removals import Removal
 from onlyonce.commitlog.operate.retention import Settled
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.erasing import Condition
 
@@ -156,10 +157,15 @@ def forget_outbox(connection: Connection, row_nos: list[int]) -> int:
     return do(connection, "erasures", "forget_outbox", row_nos=row_nos)
 
 
+def forget_failures(connection: Connection, instance: str) -> int:
+    """Delete the errors of receive batches, all of which have ended."""
+    return do(connection, "erasures", "forget_failures", instance=instance)
+
+
 def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
     """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
     # Else a collection that has read the ids would make a filter of them afterwards.
-    locks.wait(connection, locks.catalog(instance))
+    locks.wait(connection, stored_names.catalog_lock(instance))
     wanted, forgotten = packed.unpack(ids), 0
     for row in ask(connection, "erasures", "chunks", instance=instance):
         there = packed.unpack(bytes(row.ids))
@@ -174,7 +180,7 @@ def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
     return forgotten
 
 
-OWN_SCHEMAS = ("onlyonce_private", "onlyonce")
+OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)
 
 
 def tables(connection: Connection, schema: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes. PROTOCOL.md, 10.
+"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes.
+
+docs/specification/backfill.md.
 
 An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
 checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs
@@ -30,6 +32,7 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import Span, closed_part
+from onlyonce.model.stored_names import CLOSED_BY, COUNTED_UPTO
 from onlyonce.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
@@ -93,8 +96,8 @@ def reach(connection: Connection, instance: str, output: str) -> Reach:
     before = {} if ANEW in start else start
     consumed = read_upto(row.source_to)
     closing = consumed if row.stateless else read_upto(row.source_from)
-    closed_by = max(closing, before.get("closed_by", -1))
-    return Reach(max(consumed, before.get("counted_upto", -1)), frontier_at(connection, instance, closed_by))
+    closed_by = max(closing, before.get(CLOSED_BY, -1))
+    return Reach(max(consumed, before.get(COUNTED_UPTO, -1)), frontier_at(connection, instance, closed_by))
 
 
 def frontier_at(connection: Connection, instance: str, version: int) -> Frontier:

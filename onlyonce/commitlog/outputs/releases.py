@@ -103,4 +103,5 @@ def end(connection: Connection, release: Release, put: Callable[[], Put]) -> boo
     done = put()
     passing("release-after-put")
     do(connection, "release", "end", release_no=release.number, **vars(done))
+    do(connection, "release", "hash_reasons", release_no=release.number)
     return True

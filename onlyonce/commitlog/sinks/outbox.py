@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import check_epoch
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, ask, do, run
+from onlyonce.model import stored_names
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
 BYTES_AT_ONCE = 32 << 20
@@ -52,7 +53,7 @@ def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
     """Yield whether this deliverer has the lock of its output. No other deliverer gets it before the block ends."""
     session = Session(Database(database.url, f"onlyonce/{deliverer.name}"))
     try:
-        yield session.ask(lambda connection: locks.hold(connection, locks.deliverer(deliverer.name)))
+        yield session.ask(lambda connection: locks.hold(connection, stored_names.deliverer_lock(deliverer.name)))
     finally:
         session.close()
 

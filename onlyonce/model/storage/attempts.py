@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from onlyonce.model import stored_names
+
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
 
 
@@ -25,13 +27,13 @@ class Attempt:
 
     def app_id(self, instance: str) -> str:
         """The transaction id under which it commits."""
-        return f"{instance}/receive/{self.life}/{self.kind}"
+        return stored_names.transaction(stored_names.lineage(instance, "receive", self.life), self.kind)
 
 
 def folder(app_id: str, version: int, random: str) -> str:
     """The name of an attempt's folder."""
     *_, life, kind = ("", *app_id.split("/"))
-    named = f"{life}-{kind}-{version}-{random}"
+    named = stored_names.attempt_folder(life, kind, version, random)
     return named if _FOLDER.fullmatch(named) else random
 
 

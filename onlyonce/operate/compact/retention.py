@@ -29,16 +29,18 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.retaining import Decision, Hold
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME
 from onlyonce.operate.compact import compaction
 from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 from onlyonce.storage.rewriting import File
 
-TIMES = ("oo_event_time", "oo_system_time")
+TIMES = (OO_EVENT_TIME, OO_SYSTEM_TIME)
 """What tells the day of a record. An invalid one has no event time, so its system time does."""
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -63,7 +65,7 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | No
 
     None where all is kept for ever.
     """
-    path = settings.data_location(pipeline.name) / "events"
+    path = settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
     removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
@@ -101,13 +103,13 @@ def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
     table = opening.table(path)
     for by_time in zip(*(rewriting.files(table, [name]) for name in TIMES), strict=True):
         least = [file.least for file in by_time if file.least is not None]
-        if by_time[0].partition.get("oo_kind") != "control" and (not least or min(least) < before):
+        if by_time[0].partition.get(OO_KIND) != CONTROL and (not least or min(least) < before):
             yield by_time[0]
 
 
 def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Removal, Found]:
     instance = pipeline.name
-    app_id = f"{instance}/receive/0/retention"
+    app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     keep = pipeline.keep_events
     removal = run(
         database,

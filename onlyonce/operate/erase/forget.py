@@ -34,6 +34,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl, target
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexpected
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
@@ -126,6 +127,7 @@ def _erase(
     _staged(database, instance)
     if found.outbox:
         run(database, lambda conn: erasures.forget_outbox(conn, [row.row_no for row in found.outbox]))
+    run(database, lambda conn: erasures.forget_failures(conn, instance))
     if erasure.ids is not None:
         ids = erasure.ids
         run(database, lambda conn: erasures.forget_ids(conn, instance, ids))
@@ -235,7 +237,7 @@ def _any(found: Found) -> bool:
 
 
 def _events(pipeline: Pipeline) -> Location:
-    return settings.data_location(pipeline.name) / "events"
+    return settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
 
 
 def _outlook(

@@ -124,7 +124,7 @@ def _record(work: Work, made: list[Written], tally: Tally) -> bool:
 
 
 def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
-    """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
+    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
     with session_of(work.database, work.unit) as database:
         there, temporaries = run(
             database, lambda connection: (units.find(connection, work.unit), files.of_unit(connection, work.unit))

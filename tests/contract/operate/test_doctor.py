@@ -27,7 +27,7 @@ from onlyonce.cli import app
 from onlyonce.commitlog import authorities, lineages
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.declare import loading as declarations
-from onlyonce.model.sinks import owner
+from onlyonce.model import stored_names
 from onlyonce.operate import disk_state, doctor, repairs
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
@@ -337,7 +337,7 @@ def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_ne
     commit(
         settings.tables_dir() / "shop" / "per_shop",
         pa.table({"window_start": pa.array([at(1)], INSTANT)}),
-        owner.app_id(run(shop.log.database, authorities.identity), "shop/per_shop/1", "per_shop"),
+        stored_names.result_transaction(run(shop.log.database, authorities.identity), "shop/per_shop/1", "per_shop"),
         7,
     )
     shop._write(shop.checkpoint("receive") / "offsets", 7)

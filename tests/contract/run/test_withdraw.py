@@ -15,9 +15,9 @@ from onlyonce.commitlog import authorities, batches, declared, lineages, units
 from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.run import lineage, withdraw
 from onlyonce.storage.beside import beside
@@ -51,7 +51,9 @@ class Output:
         parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
         run(log.database, lambda conn: declared.keep(conn, Declared("shop", "per_shop", "d1", parts)))
         run(log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan_of(self.driver), Frontier()))
-        self.app_id = owner.app_id(run(log.database, authorities.identity), self.driver.lineage, "per_shop")
+        self.app_id = stored_names.result_transaction(
+            run(log.database, authorities.identity), self.driver.lineage, "per_shop"
+        )
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
     def unit(self, kind: Any, rows: int) -> None:

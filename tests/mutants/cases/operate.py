@@ -143,9 +143,8 @@ MUTANTS = (
         "onlyonce/operate/audit_data.py",
         Replace(
             "_wrong_ids",
-            'wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, '
-            "values)",
-            'wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])',
+            "wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)",
+            "wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row[OO_HIGH], row[OO_LOW])",
         ),
         tests=(
             "tests/unit/operate/test_audit_ids.py::test_a_row_of_any_source_has_an_id_of_its_columns_and_another_id_is_found[by_source]",

@@ -135,7 +135,7 @@ MUTANTS = (
         "outputs-3-used-up-in-the-history",
         "only the history of a table shows that a transaction was used up",
         "onlyonce/run/withdraw.py",
-        Replace("take", "(app_id, app_id + USED_UP)", "(app_id,)"),
+        Replace("take", "(app_id, app_id + stored_names.USED_UP)", "(app_id,)"),
         tests=(
             "tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",
         ),
