@@ -27,7 +27,7 @@ ADDS_UP = {"pipelines", "lives"}
 """They add up all batches: by an index alone, and one number for each batch, not for each unit."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 NAMED = {
-    "instance": "shop", "pipeline": "shop", "pipelines": ["shop"], "dag_id": "hourly", "n": 51, "lineage": "shop/receive/1", "before": SMALL // 2, "output": "per_shop",
+    "instance": "shop", "instances": ["shop"], "pipeline": "shop", "pipelines": ["shop"], "dag_id": "hourly", "n": 51, "lineage": "shop/receive/1", "before": SMALL // 2, "output": "per_shop",
     "start": datetime(2013, 1, 4, tzinfo=UTC), "end": LATEST, "generation": 0, "begun_at": LATEST, "batch": SMALL // 2,
     "run_id": "run_20", "committed_at": LATEST, "unique_id": "shop/receive/1/17/events/0", "sink": "", "partition": -1,
     "since": datetime(1, 1, 1, tzinfo=UTC), "pane": -1, "shard": -1, "most": 1000,
