@@ -24,6 +24,7 @@ from onlyonce.commitlog.operate import removals
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import stored_names, units
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.operate.retaining import said
@@ -177,8 +178,8 @@ def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
 
 def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
     """One row of `events` with its batch and unit, and the version of the commit that holds it."""
-    batch = f"{row[OO_LINEAGE]}/{row[OO_BATCH]}"
-    unit = f"{batch}/events/{row[OO_PARTITION]}"
+    batch = stored_names.batch(row[OO_LINEAGE], row[OO_BATCH])
+    unit = stored_names.unit(row[OO_LINEAGE], row[OO_BATCH], units.EVENTS, row[OO_PARTITION])
     known = ask(connection, "trace", "batch_of", unique_id=unit, lineage=row[OO_LINEAGE], batch_id=row[OO_BATCH])
     log: Any = known[0] if known else None
     said = {name: getattr(log, name, None) for name in ("unit_committed_at", "committed_at", "run_id", "mode")}

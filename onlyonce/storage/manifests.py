@@ -7,7 +7,7 @@ from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 
-NAMES = (stored_names.TURNS_MANIFEST, stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST)
+NAMES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names.TURNS_MANIFEST)
 
 
 def of(instance: str) -> list[Location]:

@@ -152,7 +152,8 @@ WHERE instance = :instance AND (begun_at, lineage, batch) < (:begun_at, :lineage
 ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
 
 -- batches_of_run --
--- The last batches and backfills that a run committed or has begun, of some instances: what limits its rows chooses them first.
+-- The last batches and backfills that a run committed or has begun, of the given instances.
+-- The instances are chosen before the rows are limited: the limit counts no row that the caller may not see.
 SELECT lineage, batch, state, begun_at FROM onlyonce.batches
 WHERE run_id = :run_id AND instance = ANY(:instances)
 UNION ALL

@@ -33,13 +33,12 @@ from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import BATCH_NO, CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME, RESERVOIR_VERSION
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, log_entries, opening, rewriting, stores
+from onlyonce.storage import delta, log_entries, manifests, opening, rewriting, stores
 from onlyonce.storage.rewriting import File
 
 EVENTS = (OO_EVENT_TIME, OO_SYSTEM_TIME)
 """What files of `events` are ordered by."""
 REGISTRY = (BATCH_NO,)
-REGISTRIES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names.TURNS_MANIFEST)
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found.
 Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
@@ -72,11 +71,11 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / stored_names.EVENTS_FOLDER, EVENTS, upto, held_by)
     taken_in = run(database, lambda conn: _registry_upto(conn, instance))
-    for name in REGISTRIES:
+    for name in manifests.NAMES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
     # Those of several sources are read by the numbers of batches, and not commit by commit.
     store, sources = stores.of(home), home / stored_names.SOURCES_FOLDER
-    for path in (sources / source / name for source in sorted(store.names(sources)) for name in REGISTRIES):
+    for path in (sources / source / name for source in sorted(store.names(sources)) for name in manifests.NAMES):
         if delta.exists(path):
             yield Table(path, REGISTRY, delta.latest(path) - 1)
 
