@@ -21,6 +21,7 @@ from onlyonce import settings
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.failpoints import passing
@@ -81,7 +82,7 @@ class DeltaWriter:
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
-        newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
+        check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
         ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
         full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark

@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
@@ -48,7 +49,7 @@ class MySQLTable:
 
         Raises Refused for a key that is not there, a type, an engine or an index that can't work.
         """
-        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
+        check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not among its columns",

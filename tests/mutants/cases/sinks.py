@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "outputs-14-map-as-a-key",
         "a map among the keys ends in an error of Spark at the first batch",
-        "onlyonce/declare/outputs/newest.py",
+        "onlyonce/declare/outputs/output.py",
         Never("check_rows", '"map<" in types.get(name, "")'),
         tests=("tests/unit/declare/test_declared_newest.py::test_a_map_among_the_keys_is_refused",),
     ),
