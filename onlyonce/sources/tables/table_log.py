@@ -25,12 +25,13 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.storage import location as locations
 from onlyonce.model.storage import table_versions
 from onlyonce.model.storage.location import Location, is_url
 from onlyonce.model.storage.table_versions import DataFile
 from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import Damaged, FileAt, InputFile
+from onlyonce.sources.files.listing import FileAt, InputFile
 from onlyonce.sources.tables import shared_columns, table_entries
 from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening, stores, table_features
