@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docs.generate.sql_comments import comments
 from docs.generate.table_cells import cell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,6 @@ PROSE = (
 OWNERSHIP = "ownership"
 """The table of stored things and hops."""
 TABLE = re.compile(r"^CREATE TABLE onlyonce_private\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) onlyonce_private\.([\w.]+) IS\s+'((?:[^']|'')*)';")
 GENERATED = "<!-- Written by `make spec` from {name}. Edit that file. -->"
 
 
@@ -222,7 +222,7 @@ def _row(step: Step) -> str:
 
 def _schema(table: str) -> Iterator[str]:
     """Yield a table's columns and constraints, as the migration has them."""
-    columns, about = tables()[table], comments()
+    columns, about = tables()[table], comments("".join(_migrations()), "onlyonce_private")
     yield from (
         f"## Rows of `{table}`",
         "",
@@ -240,11 +240,6 @@ def tables() -> dict[str, list[tuple[str, str]]]:
     return {
         name: [_defined(part) for part in _parts(body)] for sql in _migrations() for name, body in TABLE.findall(sql)
     }
-
-
-def comments() -> dict[str, str]:
-    """Return the comments of the commit log's tables and columns, by their names."""
-    return {name: text.replace("''", "'") for sql in _migrations() for name, text in COMMENT.findall(sql)}
 
 
 def _migrations() -> list[str]:

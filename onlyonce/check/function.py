@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 from onlyonce.model.stored_names import OO_WINDOW
@@ -26,11 +25,14 @@ from onlyonce.receive import events
 NOTHING = "nothing was read or written"
 
 
-def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, StructType]:
-    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused."""
+def schemas(
+    spark: SparkSession, pipeline: Pipeline, root: Output, seen: results.Frames = results.NO_LOOKUPS
+) -> dict[str, StructType]:
+    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused.
+
+    `seen`: the tables of its lookups.
+    """
     kept = spark.createDataFrame([], events.schema(pipeline))
-    lookups = pipeline.lookups(root)
-    seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
     rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)

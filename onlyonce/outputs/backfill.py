@@ -135,8 +135,7 @@ def dry_run(
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
-    asked = backfills.late_in if late_only else backfills.windows_in
-    windows = run(database, lambda conn: asked(conn, pipeline.name, names, span))
+    windows = run(database, lambda conn: backfills.windows_in(conn, pipeline.name, names, span, late_only=late_only))
     warnings = []
     sinks = []
     for root in roots:

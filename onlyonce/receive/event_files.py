@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from onlyonce.model import stored_names
@@ -105,9 +106,17 @@ class EventFiles:
         if self._bytes[kind] >= BYTES or sum(batch.num_rows for batch in waiting) >= ROWS:
             self._write(kind)
 
-    def _placed(self, places: pa.Array) -> pa.Array:
-        found = [one and self._stamp.places.of(*one.values()) for one in places.to_pylist()]
-        return pa.array([one and str(one) for one in found], pa.string())
+    def _placed(self, places: pa.StructArray) -> pa.Array:
+        files, positions = places.flatten()
+        coded = files.dictionary_encode()
+        around = [self._stamp.places.around(file) for file in coded.dictionary.to_pylist()]
+        before, after = (
+            pa.array([one and one[side] for one in around], pa.string()).take(coded.indices) for side in (0, 1)
+        )
+        named = pc.binary_join_element_wise(before, positions.cast(pa.string()), after, "")
+        whole = pc.fill_null(pc.less(positions, 0), False)  # a file, or a lost range: few, each with a form of its own
+        few = [self._stamp.places.of(*one.values()) for one in places.filter(whole).to_pylist()]
+        return pc.replace_with_mask(named, whole, pa.array([one and str(one) for one in few], pa.string()))
 
     def _fixed(self, rows: int, frontier: Frontier) -> pa.RecordBatch:
         """What all rows have alike, made once for the most rows that came so far."""

@@ -30,6 +30,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.model.storage.location import Location
 from onlyonce.session.failures import known as is_known
 from onlyonce.sources.chosen import Chosen
@@ -48,6 +49,7 @@ def written(
     query: Query,
     instance: str,
     batch: Batch,
+    named: RecordPlaces,
     places: Places,
     write: Callable[[Chosen], Done],
     attempt: Attempt,
@@ -55,7 +57,7 @@ def written(
 ) -> Done:
     """What `write` gives, of a batch without the records at which it fails.
 
-    `attempt` does the same work without a trace, in a folder of `trial`.
+    `attempt` does the same work without a trace, in a folder of `trial`. `named` has the names of the files.
     """
     known = _known(query, batch)
     looking = False
@@ -73,9 +75,8 @@ def written(
             if found is None or found in known.refused:
                 raise
             refused = {**known.refused, found: REASON.format(cause=poison.told(error))}
-            query.log.warning(
-                "a record is refused", unit=f"{query.lineage}/{batch.plan.batch_id}", place=found, cause=cause
-            )
+            unit, place = f"{query.lineage}/{batch.plan.batch_id}", named.of(*found) or found
+            query.log.warning("a record is refused", unit=unit, place=str(place), cause=cause)
             _refuse(query, instance, batch, refused)
             known = failures.Failures(known.times, refused)
 

@@ -32,6 +32,7 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import WINDOW_DATE
 from onlyonce.model.windows import Session, own
@@ -56,13 +57,13 @@ def maintain_output(
     path = table_of(pipeline, output)
     if path is None:
         return None
-    if told := not_maintained(path):
-        return told
     closed = run(database, lambda conn: closed_before(conn, pipeline, output))
     try:
+        if told := not_maintained(path):
+            return told
         done = maintain(path, closed, keep_hours(database), dry_run=dry_run)
-    except (DeltaError, OSError) as error:
-        # Somebody else wrote there: nothing of ours has happened, and the next time comes.
+    except (DeltaError, OSError, Refused) as error:
+        # Another writer wrote there, or the table can't be opened. Nothing of ours has happened; other tables go on.
         return f"left for the next time: {str(error).splitlines()[0]}"
     return {"closed before": closed} | done
 

@@ -28,14 +28,9 @@ from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, opening, own_tables, stores
+from onlyonce.storage import delta, log_entries, manifests, opening, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
-
-SOURCES = stored_names.SOURCES_FOLDER
-"""The folder of the registries of several sources."""
-TABLES = (stored_names.TURNS_MANIFEST, stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST)
-"""The names of registries."""
 
 
 def append(
@@ -81,15 +76,13 @@ def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime
 def name(table: Location) -> str:
     """Return what the log calls a registry of an instance: its table, and of several sources which one's it is."""
     above = table.parent
-    return f"{above.name}/{table.name}" if above.parent.name == SOURCES else table.name
+    return f"{above.name}/{table.name}" if above.parent.name == stored_names.SOURCES_FOLDER else table.name
 
 
 def last_batches(instance: str) -> dict[str, int]:
     """Return the number of the last batch of each registry of an instance, by its name."""
-    home = settings.data_location(instance)
-    folders = [home, *(home / SOURCES / one for one in stores.of(home).names(home / SOURCES))]
-    tables = [folder / one for folder in folders for one in TABLES]
-    found = {name(table): last_batch(table) for table in tables if log_entries.any_in(table)}
+    tables = [table for table in manifests.of(instance) if log_entries.any_in(table)]
+    found = {name(table): last_batch(table) for table in tables}
     return {registry: number for registry, number in found.items() if number is not None}
 
 
@@ -116,7 +109,7 @@ def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
 def folder(pipeline: Pipeline, instance: str) -> Location:
     """Where the registry of an instance is; of several sources each has a folder of its own."""
     home = settings.data_location(instance)
-    return home / SOURCES / pipeline.part.name if pipeline.part else home
+    return home / stored_names.SOURCES_FOLDER / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:

@@ -18,16 +18,13 @@ from onlyonce import settings
 from onlyonce.model import stored_names
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
-from onlyonce.storage import log_entries, opening, stores
-
-TABLES = (stored_names.EVENTS_FOLDER, stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST)
+from onlyonce.storage import log_entries, manifests, opening, stores
 
 
 def sweep(instance: str, hours: float, warnings: list[str]) -> int:
     """Take away what is older than so many hours, of one pipeline or bounded run; gives the number of files."""
     removed = 0
-    for name in TABLES:
-        path = settings.data_location(instance) / name
+    for path in (settings.data_location(instance) / stored_names.EVENTS_FOLDER, *manifests.of(instance)):
         if not log_entries.any_in(path):
             continue
         try:

@@ -242,20 +242,18 @@ def done(connection: Connection, instance: str, output: str, span: Span) -> list
     ]
 
 
-def windows_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
-    """Return the windows of some outputs that start in a span, with what is in them."""
-    start, stop = span.times
-    rows = ask(
-        connection, "backfills", "windows_in", instance=instance, outputs=outputs, window_from=start, window_to=stop
-    )
-    return [dict(row._mapping) for row in rows]
+def windows_in(
+    connection: Connection, instance: str, outputs: list[str], span: Span, *, late_only: bool = False
+) -> list[dict[str, Any]]:
+    """Return the windows of some outputs that start in a span, with what is in them.
 
-
-def late_in(connection: Connection, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
-    """Return the windows of some outputs that start in a span and have late records that no backfill has included."""
-    start, stop = span.times
-    rows = ask(
-        connection, "backfills", "late_in", instance=instance, outputs=outputs, window_from=start, window_to=stop
+    `late_only`: only those with late records that no backfill has included.
+    """
+    asked = {"instance": instance, "outputs": outputs, "window_from": span.times[0], "window_to": span.times[1]}
+    rows = (
+        ask(connection, "backfills", "late_in", **asked)
+        if late_only
+        else ask(connection, "backfills", "windows_in", **asked)
     )
     return [dict(row._mapping) for row in rows]
 

@@ -27,6 +27,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "archived-over-a-new-name",
+        "an input file on another file system goes to the archive over a name that was taken while it was copied",
+        "onlyonce/operate/archive.py",
+        Replace("_give_second_name", "os.link(part, target)", "part.rename(target)"),
+        tests=("tests/contract/operate/test_archive.py::test_name_taken_while_a_file_is_copied_is_kept",),
+    ),
+    Mutant(
         "archived-over-others",
         "an input file goes to the archive in a store over the object that is there",
         "onlyonce/operate/archive.py",

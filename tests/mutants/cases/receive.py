@@ -120,6 +120,13 @@ MUTANTS = (
         tests=(RECEIVE + "test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
     ),
     Mutant(
+        "whole-file-at-a-position",
+        "an invalid record that stands for a whole file has a position in its place",
+        "onlyonce/receive/event_files.py",
+        Replace("EventFiles._placed", "pc.less(positions, 0)", "pc.is_null(positions, nan_is_null=True)"),
+        tests=("tests/unit/receive/test_event_files.py::test_each_invalid_record_is_named_by_its_place",),
+    ),
+    Mutant(
         "frontier-of-the-first",
         "all rows of a task have the frontier of those that it wrote first",
         "onlyonce/receive/event_files.py",

@@ -672,7 +672,7 @@ MUTANTS = (
         "doctor-missing-function",
         "the doctor says nothing of a function that is missing",
         "onlyonce/operate/doctor.py",
-        Replace("_refused", '{"": error}', "{}"),
+        Replace("_refused", "functions[name] = error", "pass"),
         tests=("tests/contract/operate/test_doctor.py::test_a_function_that_is_missing_is_found[False-expected1]",),
     ),
     Mutant(
