@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO
 
 HISTORY = "history"
-VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
-"""Of a history: when a version begins, which the rows say, and what the platform finds."""
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Texts are compared by their bytes."""
 

@@ -21,6 +21,7 @@ from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.stored_names import WINDOW_START
 from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 
@@ -93,7 +94,7 @@ class Output:
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
-            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+            self.sink.write != "increment" or WINDOW_START in self.sink.keys or not (self.window or self.from_output)
         ):
             raise Refused(
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",

@@ -68,7 +68,11 @@ class SinkTable:
             if self.by_window:
                 self._keep(connection, beside, stored_names.BY_WINDOW_NOTE, kept, ())
             if self._sink.deletes:
-                in_order = [*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])]
+                in_order = [
+                    *self._sink.keys,
+                    *self._sink.newest_by,
+                    *([stored_names.VALID_FROM] if self._versions else []),
+                ]
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
                 self._keep(
                     connection,
