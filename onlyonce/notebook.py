@@ -20,6 +20,7 @@ from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, P
 from onlyonce.environment import variable
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
+from onlyonce.model.stored_names import WINDOW_START
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,11 +217,9 @@ class Opened:
         final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
         newest: dict[Any, int] = {}
         for file in final:
-            newest[file["window_start"]] = max(newest.get(file["window_start"], 0), file["generation"])
+            newest[file[WINDOW_START]] = max(newest.get(file[WINDOW_START], 0), file["generation"])
         places = [
-            folder_of(f["place"]) / f["name"]
-            for f in final
-            if f["generation"] == newest[f["window_start"]] and f["rows"]
+            folder_of(f["place"]) / f["name"] for f in final if f["generation"] == newest[f[WINDOW_START]] and f["rows"]
         ]
         return (
             pd.concat([readers[sink.format](place) for place in places], ignore_index=True)

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from onlyonce.check import fits, kept, tables
 from onlyonce.declare import loading, parameters
-from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError
@@ -67,7 +67,7 @@ def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         fits.check_keys(output, schemas[output.name].names)
-        newest.check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
+        check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong
     if known is None and len(outputs) == len(pipeline.outputs):
         kept.keep(pipeline, kept.key(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})

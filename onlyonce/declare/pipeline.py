@@ -21,7 +21,7 @@ from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, 
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.several import Several
-from onlyonce.declare.sources import aliases, debezium, inputs, time_forms
+from onlyonce.declare.sources import aliases, inputs, time_forms
 from onlyonce.declare.sources.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
@@ -201,7 +201,7 @@ class Pipeline:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
             aliases.check(f"pipeline {self.name}", columns, self.aliases, self.source)
             time_forms.check(f"pipeline {self.name}", self.schema, self.formats, self.source)
-            debezium.check(self)
+            together.check_changes(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         together.check(self)
 

@@ -21,6 +21,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
 from onlyonce.model.storage.location import Location, Url
+from onlyonce.model.stored_names import WINDOW_DATE, WINDOW_START
 from onlyonce.sinks.files.stores import folder_of
 
 ROWS = 5
@@ -80,12 +81,12 @@ def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Co
         out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no rows yet")
         return
     by, top = largest(rows, ROWS)
-    windows = sorted(row["window_start"] for row in rows if row.get("window_start"))
+    windows = sorted(row[WINDOW_START] for row in rows if row.get(WINDOW_START))
     span = f", windows from {tables.plain(windows[0])} to {tables.plain(windows[-1])}" if windows else ""
     out.print(
         f"\n[bold]{pipeline.name}.{output.name}[/bold] in {where}: {len(rows):,} rows{span}. Those with the most {by}:"
     )
-    tables.show_rows([_without(row, "window_date") for row in top], out)
+    tables.show_rows([_without(row, WINDOW_DATE) for row in top], out)
 
 
 def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:

@@ -13,6 +13,7 @@ from onlyonce import settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups.seen import Version, gone
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, location
 from onlyonce.storage import opening, stores
@@ -34,7 +35,7 @@ def newest(lookup: Lookup) -> Version:
             data="nothing was read or written",
             hint="make the table first, or correct the path; a relative one is below <home>/tables",
         ) from error
-    return {"version": table.version(), "table": str(table.metadata().id)}
+    return {stored_names.LOOKUP_VERSION: table.version(), stored_names.LOOKUP_TABLE: str(table.metadata().id)}
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
@@ -45,14 +46,16 @@ Here the files of a version are looked for (`refuse_gone`), so its age says noth
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
     """The table as of a version, however long ago that was committed. Nothing is read yet."""
     spark.conf.set(BY_AGE, "false")
-    return spark.read.format("delta").option("versionAsOf", version["version"]).load(str(folder(lookup)))
+    return (
+        spark.read.format("delta").option("versionAsOf", version[stored_names.LOOKUP_VERSION]).load(str(folder(lookup)))
+    )
 
 
 def refuse_gone(lookup: Lookup, version: Version) -> None:
     """Raise Refused where the table can't be read as of a version that the log names."""
-    path, number = folder(lookup), version["version"]
+    path, number = folder(lookup), version[stored_names.LOOKUP_VERSION]
     now = newest(lookup)
-    if now["table"] != version["table"]:
+    if now[stored_names.LOOKUP_TABLE] != version[stored_names.LOOKUP_TABLE]:
         raise gone(lookup, version, f"the table at {path} was made anew since, as another one")
     try:
         files = opening.table(path, version=number).file_uris()

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups import copies, postgres_copy
 from onlyonce.lookups.seen import Version, gone
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.session import data_files
 
@@ -33,7 +34,7 @@ def folder(lookup: Lookup) -> Location:
 
 def file(lookup: Lookup, version: Version) -> Location:
     """The copy that is a version."""
-    return copies.at(folder(lookup), (version["version"], version["table"]))
+    return copies.at(folder(lookup), (version[stored_names.LOOKUP_VERSION], version[stored_names.LOOKUP_TABLE]))
 
 
 def newest(lookup: Lookup) -> Version:
@@ -63,8 +64,11 @@ def refuse_gone(lookup: Lookup, version: Version) -> None:
 def _take(lookup: Lookup) -> Version:
     copy = postgres_copy.read(lookup)
     number, content = copies.keep(folder(lookup), copy.content, copy.parquet.to_pybytes())
-    return {"version": number, "table": content}
+    return {stored_names.LOOKUP_VERSION: number, stored_names.LOOKUP_TABLE: content}
 
 
 def _there(lookup: Lookup, version: Version) -> bool:
-    return copies.look(folder(lookup), (version["version"], version["table"])) is not None
+    return (
+        copies.look(folder(lookup), (version[stored_names.LOOKUP_VERSION], version[stored_names.LOOKUP_TABLE]))
+        is not None
+    )

@@ -12,6 +12,10 @@ BEGINNING = 1 << 10
 """So many bytes of a record that is too large are kept."""
 
 
+class Damaged(ValueError):
+    """A file that no reader gets through, or that holds other columns than are declared; the text says what it is."""
+
+
 def check_record_size(whose: str, most: object) -> None:
     """Refuse what is no bound on the bytes of a record."""
     if type(most) is not int or not 1 <= most <= MOST:

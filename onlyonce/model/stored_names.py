@@ -180,12 +180,36 @@ INVALID = "invalid"
 REMNANT = "remnant"
 CONTROL = "control"
 
+# Columns that the platform adds to result tables, or that a function's rows have for it.
+# Read by sinks, backfills, the audit, and people.
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+WINDOW_DATE = "window_date"
+VALID_FROM = "valid_from"
+VALID_TO = "valid_to"
+IS_CURRENT = "is_current"
+
 # Columns of the manifests of sources (`files`, `ranges`, `turns`), and the same as keys of `batches.source_to`.
 # Read by a replay, by `onlyonce reset`, by the archive and by views.
 BATCH_NO = "batch_no"
 SOURCE_BATCH_NO = "source_batch_no"
 SOURCE = "source"
 SEEN_AT = "seen_at"
+FILES_COLUMNS = (
+    "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, "
+    "cuts array<long>, quoted_within long"
+)
+PARTS_COLUMNS = f"{FILES_COLUMNS}, identity string, begins long, ends long, mark string"
+"""Of a source that is read in ranges of files or parts, or of objects, whose ETag is the mark."""
+RANGES_COLUMNS = (
+    "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
+    "seen_at timestamp"
+)
+TURNS_COLUMNS = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+MARK_TABLE = "table"
+MARK_AT = "at"
+MARK_SHARED = "shared"
+"""Keys in the `mark` of a file of a Delta table: the table's id, its location, and values that all rows share."""
 
 # Other keys of JSON in the log: `batches.source_from`, `source_to`, `facts`, `lineages.start_from`.
 # Read by a replay and by the next incarnation. Spark names the first two.
@@ -204,6 +228,9 @@ ROWS_FROM = "rows_from"
 FIRST_WINDOW = "first_window"
 KEPT_FROM = "kept_from"
 ANEW = "anew"
+LOOKUP_VERSION = "version"
+LOOKUP_TABLE = "table"
+"""Of each lookup in `batches.lookups` and `panes.lookups`."""
 
 
 # Airflow: DAGs, tags, tasks, assets, triggers and links.

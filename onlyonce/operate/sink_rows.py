@@ -21,9 +21,10 @@ from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.storage import log_entries, opening, table_features
 
-WINDOW = ["window_start", "window_end"]
+WINDOW = [WINDOW_START, WINDOW_END]
 Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
@@ -64,7 +65,7 @@ def _by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
     found: Windows = Counter()
     for part in parts:
         for group in pa.Table.from_batches([part]).group_by(WINDOW).aggregate([([], "count_all")]).to_pylist():
-            found[_utc(group["window_start"]), _utc(group["window_end"])] += group["count_all"]
+            found[_utc(group[WINDOW_START]), _utc(group[WINDOW_END])] += group["count_all"]
     return found
 
 

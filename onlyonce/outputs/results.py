@@ -28,7 +28,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_PLACE, OO_SYSTEM_TIME, OO_WINDOW
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_PLACE, OO_SYSTEM_TIME, OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.model.units import Content
 from onlyonce.outputs import stateless
 from onlyonce.outputs.function import rejecting, several_results
@@ -43,7 +43,7 @@ from onlyonce.sinks.sinks import SinkWriter, writer_for
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
 NO_LENGTHS: Lengths = {}
-WINDOW = ["window_start", "window_end"]
+WINDOW = [WINDOW_START, WINDOW_END]
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame
     window."""
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, chaining.before(rows, window))))
-    timed = closed.withColumn(OO_EVENT_TIME, F.col("window_end") - F.expr("interval 1 microsecond"))
-    return windowing.of_closed(timed, window.own, "window_end")
+    timed = closed.withColumn(OO_EVENT_TIME, F.col(WINDOW_END) - F.expr("interval 1 microsecond"))
+    return windowing.of_closed(timed, window.own, WINDOW_END)
 
 
 def _joined(output: Output, rows: DataFrame) -> DataFrame:
@@ -262,7 +262,7 @@ def flat(rows: DataFrame) -> DataFrame:
     if OO_WINDOW not in rows.columns:
         return rows
     rest = [F.col(quoted(name)) for name in rows.columns if name != OO_WINDOW]
-    window = [F.col(f"{OO_WINDOW}.start").alias("window_start"), F.col(f"{OO_WINDOW}.end").alias("window_end")]
+    window = [F.col(f"{OO_WINDOW}.start").alias(WINDOW_START), F.col(f"{OO_WINDOW}.end").alias(WINDOW_END)]
     return rows.select(*window, *rest)
 
 

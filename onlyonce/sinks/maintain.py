@@ -34,10 +34,11 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import WINDOW_DATE
 from onlyonce.model.windows import Session, own
 from onlyonce.storage import footers, log_entries, opening, table_features
 
-DATE = "window_date"
+DATE = WINDOW_DATE
 FEW = 2
 """A date with fewer files than this is left alone."""
 

@@ -24,9 +24,10 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.resolve import named
 from onlyonce.declare.sources.ranges import Custom
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.session import worker
 from onlyonce.sources.files.growing import Known
-from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.files.listing import InputFile
 from onlyonce.sources.parse import coercion, record_id
 
 TASK = 1 << 16

@@ -39,7 +39,7 @@ from onlyonce.sources.lines import Lines
 from onlyonce.storage import delta
 from onlyonce.storage.appended import Own
 
-SCHEMA = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+SCHEMA = stored_names.TURNS_COLUMNS
 # `known`: of each source the number of its last batch that has a turn by now, so the last turn alone says what is new.
 LOOKS = 5
 

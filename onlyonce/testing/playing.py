@@ -24,7 +24,7 @@ from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.outputs import triggers
 from onlyonce.model.outputs.triggers import Bounds, Held, Trigger
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, OO_SYSTEM_TIME, OO_WINDOW
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, OO_SYSTEM_TIME, OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import results
 from onlyonce.outputs.function import rejecting
@@ -174,7 +174,7 @@ class Play:
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
         assert root.window is not None
         rows = windowing.counted(rejecting.accepted(self.pipeline, root, came), root.window, root.lateness)
-        found = rows.withColumns(windowing.bounds()).select("window_start", "window_end", "in_time").collect()
+        found = rows.withColumns(windowing.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
         return {(row.window_start, row.window_end): row.in_time for row in found}
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
@@ -220,7 +220,7 @@ class Play:
                 record = part.slice(at, 1).select(self.pipeline.columns()).to_pylist()[0]
                 record = {name: _in_utc(value) for name, value in record.items()}
                 bounds = [None if time is None else to_time(int(time)) for time in window]
-                self.late[root.name].append({"window_start": bounds[0], "window_end": bounds[1], **record})
+                self.late[root.name].append({WINDOW_START: bounds[0], WINDOW_END: bounds[1], **record})
 
     def _stamped(self, taken: Taken, known: Frontier) -> DataFrame:
         parts = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.windows import windowing
@@ -41,7 +41,7 @@ class Rejected:
             return
 
         def meant(row: Row) -> bool:
-            return row[END] <= closed and (only is None or (row["window_start"], row["window_end"]) in only)
+            return row[END] <= closed and (only is None or (row[WINDOW_START], row[WINDOW_END]) in only)
 
         self._rows = [row for row in self._rows if not meant(row)]
         self._rows += [row for row in self._of(kept, late_too=True) if meant(row)]
@@ -69,8 +69,8 @@ class Rejected:
         columns = [F.col(f"`{name}`") for name in self.pipeline.columns()]
         found = rejected.select(
             *columns,
-            start.alias("window_start"),
-            end.alias("window_end"),
+            start.alias(WINDOW_START),
+            end.alias(WINDOW_END),
             F.col(rejecting.REASON).alias("reason"),
             closes.alias(END),
         )

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from onlyonce.declare.outputs.newest import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO, deletes, newest_by
+from onlyonce.declare.outputs.newest import HISTORY, deletes, newest_by
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.stored_names import OO_WINDOW
+from onlyonce.model.stored_names import IS_CURRENT, OO_WINDOW, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 
 Row = dict[str, Any]
-WINDOW = ("window_start", "window_end")
+WINDOW = (WINDOW_START, WINDOW_END)
 
 
 def window_of(row: Row) -> tuple[Any, ...]:

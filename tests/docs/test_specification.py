@@ -21,6 +21,9 @@ MIGRATIONS = "".join((ROOT / "sql" / "migrations" / name).read_text() for name i
 REFERENCE = re.compile(r"docs/specification/([\w-]+\.\w+)")
 INVARIANT = re.compile(r"\((I\d+)\)")
 NUMBERED = re.compile(r"(?<!master/)PROTOCOL\.md|[Pp]rotocol steps? \d")
+CODE = re.compile(r"`([^`]+)`")
+PATH = re.compile(r"(?:onlyonce|tests|sql|docs)/[\w/.]+")
+WORD = re.compile(r"[A-Za-z_]\w*")
 LINK = re.compile(r"\]\(([\w./-]+\.md)#?([\w-]*)\)")
 CITED = re.compile(r"\(`(\w+)`\)")
 
@@ -119,6 +122,23 @@ def test_references_to_the_specification_exist() -> None:
         assert {*REFERENCE.findall(text)} <= pages, path
         assert {*INVARIANT.findall(text)} <= {one["id"] for one in INVARIANTS}, path
         assert not NUMBERED.search(text), path
+
+
+def test_names_on_pages_by_hand_exist() -> None:
+    """Paths in the repository, and each other word that is set as code in the product's code. A rename fails here."""
+    known = {
+        word
+        for folder in ("onlyonce", "sql")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".sql")
+        for word in WORD.findall(f"{path.stem} {path.read_text()}")
+    }
+    for name in specification.PROSE:
+        named = {*CODE.findall((FOLDER / f"{name}.md").read_text())}
+        paths = {one for one in named if PATH.fullmatch(one)}
+        assert [one for one in paths if not (ROOT / one).exists()] == [], name
+        words = {word.removeprefix("ONLYONCE_") for one in named - paths for word in WORD.findall(one)}
+        assert {word for word in words if {word, word.lower()}.isdisjoint(known)} == set(), name
 
 
 def test_links_of_the_specification_exist() -> None:

@@ -148,7 +148,7 @@ def wanted(one: Column) -> list[Any] | None:
 
 def ours(one: Column) -> list[Any] | None:
     """Return the same by the product's own reader."""
-    from onlyonce.sources.files.listing import Damaged
+    from onlyonce.model.record_size import Damaged
     from onlyonce.sources.parse import coercion
 
     batch = pa.RecordBatch.from_arrays([one.array()], names=["value"])

@@ -11,18 +11,12 @@ Who calls it: `sinks`, `pipeline`, and whoever asks a sink for these options. Er
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onlyonce.declare.declaration import declared_at
-from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
-
-if TYPE_CHECKING:
-    from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO
 
 HISTORY = "history"
-VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
-"""Of a history: when a version begins, which the rows say, and what the platform finds."""
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Texts are compared by their bytes."""
 
@@ -63,82 +57,4 @@ def check_sink(kind: str, sink: Any) -> None:
         raise Refused(
             f"{kind}: {deletes(sink)!r} says which rows are deleted, and is a key or in newest_by",
             hint="give it a column of its own, a boolean",
-        )
-
-
-def check(pipeline: Pipeline) -> None:
-    """Refuse outputs whose newest rows could not be told."""
-    for output in pipeline.outputs:
-        if not newest_by(output.sink):
-            continue
-        where = f"{declared_at(output)}output {output.name}"
-        if pipeline.root_of(output).has_windows:
-            raise Refused(
-                f"{where}: newest_by and a window",
-                data="a change that comes too late for its window would be left out, and the row of its key stay "
-                "an old one",
-                hint="leave the window out: without one nothing is late. Without newest_by the row of the later "
-                "window stays",
-            )
-        if pipeline.mode == AT_LEAST_ONCE and (deletes(output.sink) or output.sink.write == HISTORY):
-            raise Refused(
-                f"{where}: {'a history' if output.sink.write == HISTORY else 'deletes'} in mode='at_least_once'",
-                data="two attempts at a batch may write at once there: a deleted row could come back, a version "
-                "end at the wrong time",
-                hint="mode='exactly_once'",
-            )
-
-
-def check_rows(output: Output, types: dict[str, str]) -> None:
-    """Refuse rows without the columns that are declared, with a key that can't be compared, or with a column that has
-    no order.
-
-    `types`: column → Spark's type.
-    """
-    sink = output.sink
-    where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
-    for name in (*newest_by(sink), *filter(None, [deletes(sink)])):
-        if name not in types:
-            raise Refused(
-                f"{where}: {name!r} is not a column of what {output.made_by} gives",
-                data="nothing was read or written",
-                hint=f"There is: {', '.join(types)}",
-            )
-    for name in getattr(sink, "keys", ()):
-        if "map<" in types.get(name, ""):
-            raise Refused(
-                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks compare no maps",
-                data="nothing was read or written",
-                hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
-            )
-    for name in newest_by(sink):
-        if types[name].partition("(")[0] not in ORDERED:
-            raise Refused(
-                f"{where}: newest_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
-                data="nothing was read or written",
-                hint=f"one of: {', '.join(ORDERED)}",
-            )
-    if sink.write == HISTORY:
-        _check_history(where, types)
-    if (told := deletes(sink)) and types[told] != "boolean":
-        raise Refused(
-            f"{where}: deletes={told!r} is of type {types[told]}, and not a boolean",
-            data="nothing was read or written",
-            hint=f"{told} = (op = 'd'), for example",
-        )
-
-
-def _check_history(where: str, types: dict[str, str]) -> None:
-    if types.get(VALID_FROM) != "timestamp":
-        raise Refused(
-            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is no column of type "
-            "timestamp",
-            data="nothing was read or written",
-            hint=f"F.col('changed_at').alias({VALID_FROM!r}), for example",
-        )
-    if taken := [name for name in (VALID_TO, IS_CURRENT) if name in types]:
-        raise Refused(
-            f"{where}: {taken[0]!r} is found by the platform, from the versions of a key",
-            data="nothing was read or written",
-            hint="give the column another name",
         )

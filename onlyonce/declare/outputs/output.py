@@ -9,7 +9,8 @@ import re
 from datetime import timedelta
 from typing import Literal
 
-from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.declaration import check_name, check_one_of, declaration, declared_at
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs import stateful as states
 from onlyonce.declare.outputs.join import Join
 from onlyonce.declare.outputs.lookup import Lookup
@@ -20,6 +21,7 @@ from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.stored_names import WINDOW_START
 from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 
@@ -92,7 +94,7 @@ class Output:
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
-            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+            self.sink.write != "increment" or WINDOW_START in self.sink.keys or not (self.window or self.from_output)
         ):
             raise Refused(
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",
@@ -284,3 +286,58 @@ def _check_reject(output: Output) -> None:
         )
     if not re.fullmatch(r"[\w.]+:\w+", output.reject):
         raise Refused(f"output {output.name}: reject {output.reject!r} is not of the form 'module:function'")
+
+
+def check_rows(output: Output, types: dict[str, str]) -> None:
+    """Refuse rows without the columns that are declared, with a key that can't be compared, or with a column that has
+    no order.
+
+    `types`: column → Spark's type.
+    """
+    sink = output.sink
+    where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
+    for name in (*newest.newest_by(sink), *filter(None, [newest.deletes(sink)])):
+        if name not in types:
+            raise Refused(
+                f"{where}: {name!r} is not a column of what {output.made_by} gives",
+                data="nothing was read or written",
+                hint=f"There is: {', '.join(types)}",
+            )
+    for name in getattr(sink, "keys", ()):
+        if "map<" in types.get(name, ""):
+            raise Refused(
+                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks compare no maps",
+                data="nothing was read or written",
+                hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
+            )
+    for name in newest.newest_by(sink):
+        if types[name].partition("(")[0] not in newest.ORDERED:
+            raise Refused(
+                f"{where}: newest_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
+                data="nothing was read or written",
+                hint=f"one of: {', '.join(newest.ORDERED)}",
+            )
+    if sink.write == newest.HISTORY:
+        _check_history(where, types)
+    if (told := newest.deletes(sink)) and types[told] != "boolean":
+        raise Refused(
+            f"{where}: deletes={told!r} is of type {types[told]}, and not a boolean",
+            data="nothing was read or written",
+            hint=f"{told} = (op = 'd'), for example",
+        )
+
+
+def _check_history(where: str, types: dict[str, str]) -> None:
+    if types.get(newest.VALID_FROM) != "timestamp":
+        raise Refused(
+            f"{where}: a history needs to know when each version begins, and {newest.VALID_FROM!r} is no column of "
+            "type timestamp",
+            data="nothing was read or written",
+            hint=f"F.col('changed_at').alias({newest.VALID_FROM!r}), for example",
+        )
+    if taken := [name for name in (newest.VALID_TO, newest.IS_CURRENT) if name in types]:
+        raise Refused(
+            f"{where}: {taken[0]!r} is found by the platform, from the versions of a key",
+            data="nothing was read or written",
+            hint="give the column another name",
+        )

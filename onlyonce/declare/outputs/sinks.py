@@ -20,6 +20,7 @@ from onlyonce.model.sinks import names
 from onlyonce.model.sinks import shards as model
 from onlyonce.model.storage.folders import check_folder
 from onlyonce.model.storage.location import is_url, location
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 
 
 @declaration
@@ -264,7 +265,7 @@ Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent
 
 def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:
     """Whether rows of several windows are one row of the target: an upsert whose keys don't say the window."""
-    return write == "upsert" and "window_start" in columns and not {"window_start", "window_end"} & {*keys}
+    return write == "upsert" and WINDOW_START in columns and not {WINDOW_START, WINDOW_END} & {*keys}
 
 
 def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:

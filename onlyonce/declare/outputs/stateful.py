@@ -13,12 +13,13 @@ from onlyonce.declare.outputs.sinks import Delta, FileSink, Postgres
 from onlyonce.declare.several import Several
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.model.windows import Fixed, micros
 
 if TYPE_CHECKING:
     from onlyonce.declare.outputs.output import Output
 
-OWN = ("window_start", "window_end")
+OWN = (WINDOW_START, WINDOW_END)
 ANEW = stored_names.ANEW
 """What the start of a life has that begins with no state, and whose rows take the place of all that were there."""
 

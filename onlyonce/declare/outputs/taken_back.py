@@ -9,6 +9,7 @@ from onlyonce.declare.outputs import stateful as states
 from onlyonce.declare.outputs.output import Output
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 
 
 def what_to_do(output: Output) -> str:
@@ -22,8 +23,8 @@ def what_to_do(output: Output) -> str:
         raise states.not_recomputed(output)
     if isinstance(sink, Sent):
         return _of_sent(output)
-    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
-    if carried.get(sink.write, "window_start" in sink.keys):
+    carried = {"append": True, "files": True, "upsert": {WINDOW_START, WINDOW_END} & {*sink.keys}}
+    if carried.get(sink.write, WINDOW_START in sink.keys):
         return "replace"
     if output.on_backfill == "refuse":
         raise Refused(

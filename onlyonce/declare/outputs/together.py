@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.outputs import chain, newest
 from onlyonce.declare.outputs.output import Output
 from onlyonce.declare.outputs.sent import Sent
+from onlyonce.declare.sources import debezium
+from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Session
 
@@ -50,7 +53,7 @@ def check(pipeline: Pipeline) -> None:
         _check_made_from(pipeline, made) if made.made_beside else chain.check(
             made, pipeline.output(str(made.from_output))
         )
-    newest.check(pipeline)
+    _check_newest(pipeline)
     targets = [o.sink.target(f"{pipeline.name}/{o.name}") for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
@@ -87,3 +90,47 @@ def _check_result(root: Output, made: Output, where: str) -> None:
         )
     if made.on_backfill == "correct" and root.window is None:
         raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")
+
+
+def _check_newest(pipeline: Pipeline) -> None:
+    """Refuse outputs whose newest rows could not be told."""
+    for output in pipeline.outputs:
+        if not newest.newest_by(output.sink):
+            continue
+        where = f"{declared_at(output)}output {output.name}"
+        if pipeline.root_of(output).has_windows:
+            raise Refused(
+                f"{where}: newest_by and a window",
+                data="a change that comes too late for its window would be left out, and the row of its key stay "
+                "an old one",
+                hint="leave the window out: without one nothing is late. Without newest_by the row of the later "
+                "window stays",
+            )
+        if pipeline.mode == AT_LEAST_ONCE and (newest.deletes(output.sink) or output.sink.write == newest.HISTORY):
+            raise Refused(
+                f"{where}: {'a history' if output.sink.write == newest.HISTORY else 'deletes'} in mode='at_least_once'",
+                data="two attempts at a batch may write at once there: a deleted row could come back, a version "
+                "end at the wrong time",
+                hint="mode='exactly_once'",
+            )
+
+
+def check_changes(pipeline: Pipeline) -> None:
+    """Refuse a pipeline of changes that would take a later change for an earlier one, or lose deletes."""
+    value = getattr(pipeline.source, "value", None) if not pipeline.sources else None
+    if not isinstance(value, debezium.Debezium):
+        return
+    where = f"pipeline {pipeline.name}"
+    if pipeline.record_id and value.position not in pipeline.record_id:
+        raise Refused(
+            f"{where}: record_id={pipeline.record_id!r} without {value.position!r}",
+            data="the second change of a row would be a duplicate of the first, and be dropped",
+            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate "
+            "then, and nothing else",
+        )
+    if pipeline.event_time != value.time:
+        raise Refused(
+            f"{where}: event_time={pipeline.event_time!r}, and the changes have theirs in {value.time!r}",
+            data="of a deleted row the log may have the keys only, and a change without an event time is invalid",
+            hint=f"event_time={value.time!r}",
+        )

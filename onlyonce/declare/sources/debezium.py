@@ -5,14 +5,9 @@ Pure data, checked when made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from onlyonce.declare.declaration import declaration
 from onlyonce.declare.sources.message_formats import Avro
 from onlyonce.model.errors import Refused
-
-if TYPE_CHECKING:
-    from onlyonce.declare.pipeline import Pipeline
 
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium writes by default for a value that did not change and that PostgreSQL stores out of line (TOAST)."""
@@ -79,27 +74,6 @@ class Debezium:
             self.position: "the place in the database's log",
             self.time: "the time of the change",
         }[column]
-
-
-def check(pipeline: Pipeline) -> None:
-    """Refuse a pipeline of changes that would take a later change for an earlier one, or lose deletes."""
-    value = getattr(pipeline.source, "value", None) if not pipeline.sources else None
-    if not isinstance(value, Debezium):
-        return
-    where = f"pipeline {pipeline.name}"
-    if pipeline.record_id and value.position not in pipeline.record_id:
-        raise Refused(
-            f"{where}: record_id={pipeline.record_id!r} without {value.position!r}",
-            data="the second change of a row would be a duplicate of the first, and be dropped",
-            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate "
-            "then, and nothing else",
-        )
-    if pipeline.event_time != value.time:
-        raise Refused(
-            f"{where}: event_time={pipeline.event_time!r}, and the changes have theirs in {value.time!r}",
-            data="of a deleted row the log may have the keys only, and a change without an event time is invalid",
-            hint=f"event_time={value.time!r}",
-        )
 
 
 def check_columns(pipeline: str, value: Debezium, typed: dict[str, str]) -> None:

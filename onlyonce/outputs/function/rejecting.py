@@ -35,6 +35,8 @@ from onlyonce.model.stored_names import (
     OO_LINEAGE,
     OO_LOW,
     OO_SYSTEM_TIME,
+    WINDOW_END,
+    WINDOW_START,
 )
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs.function.calling import calling
@@ -102,14 +104,14 @@ def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
     rows = _told(pipeline, root, kept)
     if root.window is None:
         judged = rows.withColumns(
-            {"late": F.lit(False), "window_start": F.lit(None).cast("long"), "window_end": F.lit(None).cast("long")}
+            {"late": F.lit(False), WINDOW_START: F.lit(None).cast("long"), WINDOW_END: F.lit(None).cast("long")}
         )
     else:
         judged = windowing.judged(rows, root.window, root.lateness).withColumns(windowing.bounds())
     session = F.lit(isinstance(root.window, Session))
     late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
     time = F.unix_micros(OO_EVENT_TIME)
-    groups = judged.groupBy("window_start", "window_end", *_whose(rejected)).agg(
+    groups = judged.groupBy(WINDOW_START, WINDOW_END, *_whose(rejected)).agg(
         F.count_if(~late & ~rejected).alias("in_time"),
         F.count_if(late).alias("late"),
         F.count_if(rejected).alias("rejected"),
@@ -125,11 +127,11 @@ def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa
     rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
     if isinstance(root.window, Session):
         begins = F.unix_micros(OO_EVENT_TIME)
-        placed = rows.withColumns({"window_start": begins, "window_end": begins})
+        placed = rows.withColumns({WINDOW_START: begins, WINDOW_END: begins})
     else:
         placed = windowing.assign(rows, root.window).withColumns(windowing.bounds())
-    inside = placed.filter((F.col("window_start") >= span.start) & (F.col("window_start") < span.stop))
-    groups = inside.groupBy("window_start", "window_end", *_whose(F.lit(True))).agg(F.count("*").alias("rejected"))
+    inside = placed.filter((F.col(WINDOW_START) >= span.start) & (F.col(WINDOW_START) < span.stop))
+    groups = inside.groupBy(WINDOW_START, WINDOW_END, *_whose(F.lit(True))).agg(F.count("*").alias("rejected"))
     return groups.toArrow()
 
 
@@ -140,7 +142,7 @@ def rows_of(root: Output, found: pa.Table) -> pa.Table:
     """
     told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
     if isinstance(root.window, Session):
-        told |= {"window_start": told["event_time"], "window_end": pc.add(told["event_time"], micros(root.window.gap))}
+        told |= {WINDOW_START: told["event_time"], WINDOW_END: pc.add(told["event_time"], micros(root.window.gap))}
     told["reason"] = pc.replace_substring(told["reason"], "\0", "\ufffd")
     return pa.table([told[name] for name in REJECTED.names], REJECTED.names).cast(REJECTED)
 

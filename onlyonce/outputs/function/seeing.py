@@ -22,6 +22,7 @@ from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.lookups import tables
 from onlyonce.lookups.seen import Versions
+from onlyonce.model import stored_names
 from onlyonce.outputs.events.backlog import Again
 from onlyonce.storage import checkpoint
 
@@ -47,7 +48,11 @@ def of_next_batch(context: RunContext, query: Query, root: Output) -> RunContext
     before = rows.get(number - 1)
     checked = before.lookups if before and before.declaration_hash == hash else fixed
     tables.check_keys({name: lookups[name] for name in lookups if checked.get(name) != versions[name]}, seen)
-    query.log.info("lookups", batch=number, versions={name: version["version"] for name, version in versions.items()})
+    query.log.info(
+        "lookups",
+        batch=number,
+        versions={name: version[stored_names.LOOKUP_VERSION] for name, version in versions.items()},
+    )
     return replace(context, seen=seen)
 
 

@@ -31,7 +31,7 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.stored_names import KEPT, OO_KIND, OO_WINDOW, RESERVOIR_VERSION
+from onlyonce.model.stored_names import KEPT, OO_KIND, OO_WINDOW, RESERVOIR_VERSION, WINDOW_START
 from onlyonce.model.windows import Joined, Session, Sliding
 from onlyonce.outputs import results, staging
 from onlyonce.outputs.events import below, late_windows
@@ -194,7 +194,7 @@ def _written(
             writers.append(step.writer)
         unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
-        windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column("window_start")))
+        windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
         panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
     return panes, writers
 

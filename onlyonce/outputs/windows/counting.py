@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from onlyonce.commitlog.batches import COUNTED
 from onlyonce.model.storage.location import Location
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
 from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.records import placed
 from onlyonce.storage.stores import arrow
@@ -39,7 +39,7 @@ def counted(files: Sequence[Location], window: Window, lateness: timedelta) -> p
 
 def by_window(counts: pa.Table) -> pa.Table:
     """Counts of the same window added up."""
-    totals = counts.group_by(["window_start", "window_end"], use_threads=False).aggregate(list(ADDED.items()))
+    totals = counts.group_by([WINDOW_START, WINDOW_END], use_threads=False).aggregate(list(ADDED.items()))
     return totals.rename_columns({f"{name}_{how}": name for name, how in ADDED.items()}).select(COUNTED.names)
 
 

@@ -26,6 +26,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros
 from onlyonce.model.outputs import triggers
 from onlyonce.model.outputs.triggers import Bounds, Held
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.outputs import results
 from onlyonce.outputs.events import reading
 from onlyonce.outputs.events.replayed import Versions
@@ -72,7 +73,7 @@ def shape(context: RunContext, root: Output) -> DataFrame:
 
 def _row(window: Bounds, held: Held | None) -> dict[str, int]:
     left = {} if held is None else {"held": held.records, "held_since": held.since}
-    return {"window_start": window[0], "window_end": window[1], **left}
+    return {WINDOW_START: window[0], WINDOW_END: window[1], **left}
 
 
 def _micros(time: Any) -> int:

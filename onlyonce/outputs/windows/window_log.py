@@ -26,7 +26,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
-from onlyonce.model.stored_names import COUNTED_UPTO
+from onlyonce.model.stored_names import COUNTED_UPTO, WINDOW_START
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.windows import counting, raw_windows, windowing
@@ -136,7 +136,7 @@ def _of_life(query: Query, counts: pa.Table) -> pa.Table:
     """Windows that are closed to this life, since another declaration has made them, take rows by backfill only."""
     if query.first_window is None:
         return counts
-    closed = pc.fill_null(pc.less(counts.column("window_start").cast(pa.int64()), query.first_window), False)
+    closed = pc.fill_null(pc.less(counts.column(WINDOW_START).cast(pa.int64()), query.first_window), False)
     late = reduce(pc.add, (counts.column(fate) for fate in FATES))
     for fate, instead in {"in_time": 0, "late": late, "rejected": 0}.items():
         counts = counts.set_column(

@@ -23,7 +23,16 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
 from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.stored_names import CONTROL, KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_KIND, OO_WINDOW
+from onlyonce.model.stored_names import (
+    CONTROL,
+    KEPT,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_KIND,
+    OO_WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+)
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach, waits
 from onlyonce.outputs.windows import chaining
 
@@ -180,7 +189,7 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 def bounds() -> dict[str, Column]:
     """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own
     time zone."""
-    return {"window_start": F.unix_micros(f"{OO_WINDOW}.start"), "window_end": F.unix_micros(f"{OO_WINDOW}.end")}
+    return {WINDOW_START: F.unix_micros(f"{OO_WINDOW}.start"), WINDOW_END: F.unix_micros(f"{OO_WINDOW}.end")}
 
 
 def _interval(length: int) -> Column:

@@ -20,11 +20,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM
+from onlyonce.declare.outputs.newest import HISTORY
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import VALID_FROM
 from onlyonce.session.names import quoted
 from onlyonce.sinks.delta import delta_rows, delta_upsert
 from onlyonce.sources.parse import columns

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM, deletes, newest_by
+from onlyonce.declare.outputs.newest import HISTORY, deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import VALID_FROM
 from onlyonce.session.names import quoted
 from onlyonce.sinks.delta import delta_files, delta_inside, delta_rows
 from onlyonce.sinks.delta.delta_rows import GENERATED

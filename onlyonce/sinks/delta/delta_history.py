@@ -21,9 +21,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, TimestampType
 
-from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.declare.outputs.sinks import Delta
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.session.names import quoted
 from onlyonce.sinks.delta import delta_features, delta_rows, delta_upsert
 from onlyonce.storage import opening, table_files

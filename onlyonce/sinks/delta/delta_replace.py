@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from onlyonce.model.batch import to_time
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import WINDOW_START
 from onlyonce.model.windows import micros
 from onlyonce.sinks.content_hash import Check
 from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
@@ -25,7 +26,7 @@ from onlyonce.storage.changing import Change
 from onlyonce.storage.table_files import Bounds, Held
 
 DAY = micros(timedelta(days=1))
-START = "window_start"
+START = WINDOW_START
 
 
 @dataclass(frozen=True)

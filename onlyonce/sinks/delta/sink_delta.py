@@ -21,6 +21,7 @@ from onlyonce import settings
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.failpoints import passing
@@ -30,6 +31,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.sinks import owner
+from onlyonce.model.stored_names import WINDOW_DATE, WINDOW_END, WINDOW_START
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, witness
@@ -52,7 +54,7 @@ from onlyonce.sources.parse import columns
 from onlyonce.storage import changing, delta, opening, own_tables
 from onlyonce.storage.appended import Appended
 
-DATE = "window_date"
+DATE = WINDOW_DATE
 """The partition column of a windowed table. Each upsert and each backfill goes by it, so that the two don't collide."""
 
 LATER_WINDOW = (
@@ -81,13 +83,13 @@ class DeltaWriter:
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
-        newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
+        check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
         ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
         full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is
         # closed.
-        settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
+        settled = self._sink.write == "append" or {*self._sink.keys} & {WINDOW_START, WINDOW_END}
         delta_deletes.refuse_as_target(self.path, self._output)
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
@@ -188,7 +190,7 @@ class DeltaWriter:
         """One commit that takes the windows' rows out and puts the new ones in."""
         self._check_table(opening.table(self.path))
         delta_features.refuse_change(opening.table(self.path), self.path)
-        dated, hashed = (one.withColumn(DATE, F.to_date("window_start")) for one in (rows, content_hash.hashed(rows)))
+        dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, content_hash.hashed(rows)))
         delta_fit.check(self._output, self.path, dated, dated)
         self._witness(self._unit(batch), content)
         commit = self._commit(batch, content)
@@ -242,7 +244,7 @@ class DeltaWriter:
         if self._deletes:
             return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)
         # Rows of the same keys have the same date then, so others are not looked into.
-        return delta_upsert.Upsert(rows, self.path, keys, newer, further=[DATE] if "window_start" in keys else [])
+        return delta_upsert.Upsert(rows, self.path, keys, newer, further=[DATE] if WINDOW_START in keys else [])
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         """The rows that are written as they are in the table: without those that say what is deleted."""
@@ -258,10 +260,10 @@ class DeltaWriter:
 
 
 def _dated(rows: DataFrame) -> DataFrame:
-    return rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
+    return rows.withColumn(DATE, F.to_date(WINDOW_START)) if WINDOW_START in rows.columns else rows
 
 
 def _with_date(schema: StructType) -> StructType:
-    if "window_start" not in schema.names:
+    if WINDOW_START not in schema.names:
         return schema
     return StructType([*schema.fields, StructField(DATE, DateType())])

@@ -25,6 +25,7 @@ from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.sinks import owner, shards
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.model.storage.location import Url, is_s3, location
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 from onlyonce.storage import stores
 from onlyonce.storage.stores import arrow
@@ -156,7 +157,7 @@ def _manifest(pane: list[Winner]) -> bytes:
     ]
     about = {
         "instance": first.instance, "output": first.output, "generation": first.generation, "pane": first.pane,
-        "window_start": _text(first.window_start), "window_end": _text(first.window_end), "files": files,
+        WINDOW_START: _text(first.window_start), WINDOW_END: _text(first.window_end), "files": files,
     }  # fmt: skip
     return json.dumps(about, indent=1).encode() + b"\n"
 

@@ -23,7 +23,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.stored_names import OO_WINDOW
+from onlyonce.model.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
@@ -35,7 +35,7 @@ from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.postgres.pinned import PARTITION, check_replay, commit_nothing, pin
 
 LINE = "oo_line"
-WINDOW = ("window_start", "window_end")
+WINDOW = (WINDOW_START, WINDOW_END)
 
 
 class FilesWriter:

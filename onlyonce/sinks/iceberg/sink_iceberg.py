@@ -26,6 +26,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.sinks import owner
+from onlyonce.model.stored_names import WINDOW_START
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, witness
@@ -34,7 +35,7 @@ from onlyonce.sinks.held_values import Lengths
 from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit, owners
 from onlyonce.sinks.iceberg.iceberg_unit import Batched, Files
 
-START = "window_start"
+START = WINDOW_START
 
 
 class IcebergWriter:

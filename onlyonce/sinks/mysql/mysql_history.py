@@ -13,9 +13,10 @@ back, a version ends before it begins.
 from __future__ import annotations
 
 from onlyonce.failpoints import passing
+from onlyonce.model.stored_names import IS_CURRENT, VALID_TO
 from onlyonce.sinks.mysql.mysql_upsert import REMEMBER, Arriving
 
-ENDS = {"valid_to": "datetime(6)", "is_current": "tinyint"}
+ENDS = {VALID_TO: "datetime(6)", IS_CURRENT: "tinyint"}
 """The columns that the platform computes, and their types."""
 OLD_CHANGES = "DROP TEMPORARY TABLE IF EXISTS oo_changes"
 CHANGES = (

@@ -24,6 +24,7 @@ from onlyonce.database import mysql
 from onlyonce.declare.outputs.newest import HISTORY
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.stored_names import WINDOW_START
 from onlyonce.sinks.mysql import mysql_history
 from onlyonce.sinks.mysql.mysql_upsert import TABLE, Arriving
 from onlyonce.sinks.postgres.pinned import Batches
@@ -164,7 +165,7 @@ def _check_size(rows: str, most: int, table: str) -> None:
 
 def _delete(connection: Connection, work: Work) -> None:
     """Take out the rows of the windows that are written anew, in the same transaction."""
-    start = mysql.quoted(connection, "window_start")
+    start = mysql.quoted(connection, WINDOW_START)
     connection.exec_driver_sql(
         f"DELETE FROM {mysql.quoted(connection, work.table)} WHERE {start} >= %s AND {start} < %s", work.windows
     )

@@ -18,19 +18,20 @@ from sqlalchemy.exc import OperationalError
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import column_types, names
 from onlyonce.model.sinks.column_types import Length
-from onlyonce.model.stored_names import OO_WINDOW
+from onlyonce.model.stored_names import OO_WINDOW, WINDOW_START
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
 """The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a
 '."""
 ALREADY_THERE = 1060
-WINDOW = "window_start"
+WINDOW = WINDOW_START
 
 
 class MySQLTable:
@@ -48,7 +49,7 @@ class MySQLTable:
 
         Raises Refused for a key that is not there, a type, an engine or an index that can't work.
         """
-        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
+        check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not among its columns",
@@ -106,7 +107,7 @@ class MySQLTable:
                 f"there is a table {name}, which is not the platform's",
                 "rename that table, or name another one for the output: what is deleted is kept there",
             )
-        kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
+        kept = (*self._sink.keys, *self._sink.newest_by, *([stored_names.VALID_FROM] if self._versions else []))
         self._fit(connection, name, {column: columns[column] for column in kept}, stored_names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:

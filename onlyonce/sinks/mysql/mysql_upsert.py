@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from onlyonce.database import mysql
-from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM
+from onlyonce.declare.outputs.newest import HISTORY
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import names
+from onlyonce.model.stored_names import VALID_FROM, WINDOW_END, WINDOW_START
 from onlyonce.sinks.postgres.postgres_unit import Work
 
 TABLE = "oo_arriving"
-LATEST = ("window_end", "window_start")
+LATEST = (WINDOW_END, WINDOW_START)
 STAGE = (
     "CREATE TEMPORARY TABLE {arriving} ({mark}PRIMARY KEY ({identity})) ENGINE = InnoDB SELECT {columns} "
     "FROM {target} LIMIT 0"

@@ -25,7 +25,7 @@ from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.stored_names import OO_WINDOW
+from onlyonce.model.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import encoding
 from onlyonce.session.names import quoted
@@ -118,7 +118,7 @@ class OutboxWriter:
 
     def _in_order(self, pinned: DataFrame) -> DataFrame:
         """By key, window and what is declared; the hash makes it one order, so that a row has one number."""
-        window = [name for name in ("window_start", "window_end") if name in pinned.columns]
+        window = [name for name in (WINDOW_START, WINDOW_END) if name in pinned.columns]
         order = (*self._sink.keys, *window, *self._order_by(), HASH)
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
 

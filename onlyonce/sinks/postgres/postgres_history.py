@@ -22,9 +22,9 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.failpoints import passing
 from onlyonce.model.sinks.names import POSTGRES
+from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO
 from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}

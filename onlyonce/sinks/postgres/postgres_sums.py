@@ -13,8 +13,9 @@ from psycopg2 import sql
 
 from onlyonce.failpoints import passing
 from onlyonce.model.sinks.names import POSTGRES
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 
-WINDOW = ("window_start", "window_end")
+WINDOW = (WINDOW_START, WINDOW_END)
 ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)"
 """How a number is added to the row of its keys."""
 

@@ -14,6 +14,7 @@ from onlyonce.commitlog.operate import dropping
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
@@ -67,7 +68,11 @@ class SinkTable:
             if self.by_window:
                 self._keep(connection, beside, stored_names.BY_WINDOW_NOTE, kept, ())
             if self._sink.deletes:
-                in_order = [*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])]
+                in_order = [
+                    *self._sink.keys,
+                    *self._sink.newest_by,
+                    *([stored_names.VALID_FROM] if self._versions else []),
+                ]
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
                 self._keep(
                     connection,
@@ -238,7 +243,7 @@ class SinkTable:
                 f"output {self._output.name}: keys {missing} are not among its columns",
                 hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
-        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
+        check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
         added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
         if self._sink.write == "increment" and not added:

@@ -24,7 +24,9 @@ from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
+from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.model.units import UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks import csv_rows
@@ -178,7 +180,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         passing("postgres-unit-after-rows")
         return
     versions = work.write == newest.HISTORY
-    needed = (*work.keys, newest.VALID_FROM) if versions else ()
+    needed = (*work.keys, stored_names.VALID_FROM) if versions else ()
     postgres_newest.stage(cursor, names["target"], columns, work.keys, work.newest_by, work.deletes, *needed)
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
@@ -216,7 +218,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
             )
         cursor.execute(merge)
     if (written := cursor.rowcount) != arrived:
-        order = work.newest_by or (("window_end", "window_start") if later else ())
+        order = work.newest_by or ((WINDOW_END, WINDOW_START) if later else ())
         if order or not updates:  # an older row is left out, and so is one that is there
             _refuse_dropped(
                 work, postgres_newest.unwritten(cursor, names["target"], work.keys, order, work.deletes, types)

@@ -24,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.files import avro_types, regular_file
-from onlyonce.sources.files.listing import Damaged, FileAt
+from onlyonce.sources.files.listing import FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 
 Schema = Any

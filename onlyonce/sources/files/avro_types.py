@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.values import conversions
 from onlyonce.model.values.conversions import Number
-from onlyonce.sources.files.listing import Damaged
 
 PLAIN = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),

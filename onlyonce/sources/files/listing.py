@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.values.line_values import Invalid, csv_cells
 from onlyonce.sources.files import packing, record_ends, regular_file
 from onlyonce.sources.files.folders import Folders
@@ -54,10 +55,6 @@ class Csv(NamedTuple):
 
 Layout = Csv | Counter | None
 """How the records of files are found and counted. None: each is a line."""
-
-
-class Damaged(ValueError):
-    """A file that no reader gets through, or that holds other columns than are declared; the text says what it is."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.storage.location import is_url, location
 from onlyonce.sources.files import regular_file
-from onlyonce.sources.files.listing import Damaged, FileAt
+from onlyonce.sources.files.listing import FileAt
 from onlyonce.sources.files.object_file import ObjectFile
 from onlyonce.sources.files.row_sizes import AT_ONCE
 from onlyonce.storage.stores import arrow

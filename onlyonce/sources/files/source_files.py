@@ -53,11 +53,8 @@ from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
-FILES = (
-    "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, cuts "
-    "array<long>, quoted_within long"
-)
-RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
+FILES = stored_names.FILES_COLUMNS
+RANGES = stored_names.PARTS_COLUMNS
 """Of a source that is read in ranges, or of objects, whose ETag is the mark."""
 LISTINGS = 5
 NO_PLACE = -1

@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.record_size import Damaged
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
-from onlyonce.sources.files.listing import Counter, Damaged, FileAt, InputFile
+from onlyonce.sources.files.listing import Counter, FileAt, InputFile
 from onlyonce.sources.parse import coercion, record_id
 from onlyonce.sources.tables import shared_columns
 from onlyonce.sources.tables.shared_columns import Shared

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onlyonce.sources.files.listing import Damaged
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.formats import avro_messages
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema

@@ -20,8 +20,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.files import avro_files, avro_types
-from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats import framing
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema

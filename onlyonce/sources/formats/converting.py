@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onlyonce.sources.files.listing import Damaged
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.parse import coercion
 
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.stored_names import OO_REASON
-from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats import avro_envelopes, avro_messages, framing, json_messages, protobuf_messages
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema

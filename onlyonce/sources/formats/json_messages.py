@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.visible import in_line
-from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema
 

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.files.avro_files import DEEPEST
-from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats import framing
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema

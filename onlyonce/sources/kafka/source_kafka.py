@@ -34,10 +34,7 @@ from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, new_ranges
 from onlyonce.sources.kafka.ranges import Ranges as Ranges
 from onlyonce.storage import delta, opening
 
-SCHEMA = (
-    "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
-    "seen_at timestamp"
-)
+SCHEMA = stored_names.RANGES_COLUMNS
 LOOKS = 5
 NO_BATCH = -1
 

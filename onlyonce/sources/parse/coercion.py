@@ -23,10 +23,10 @@ from pyarrow import types
 from onlyonce.declare.pipeline import split_ddl
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.values import conversions
 from onlyonce.model.values.line_values import NUL, shown
 from onlyonce.sources.files import microseconds, row_sizes
-from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.parse import arrow_lines
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"

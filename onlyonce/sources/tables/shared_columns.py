@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.values import conversions
 from onlyonce.model.values.conversions import Cell, Unfit
@@ -24,7 +25,7 @@ Shared = tuple[tuple[str, str | None, str], ...]
 
 def of(mark: str) -> Shared:
     """Those that the entry of a data file in the registry names."""
-    return tuple((name, value, kind) for name, value, kind in json.loads(mark)["shared"])
+    return tuple((name, value, kind) for name, value, kind in json.loads(mark)[stored_names.MARK_SHARED])
 
 
 def check(path: str, shared: Sequence[tuple[str, str | None, str]]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, is_url, location
 from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
@@ -47,7 +48,7 @@ def read_until(table: Location) -> Read:
     last: Any = (pc.max(entries[name]).as_py() for name in (BATCH_NO, "ends", SEEN_AT))
     number, until, seen_at = last
     mark = json.loads(entries["mark"][0].as_py())
-    return Read(mark["table"], until, mark["at"], number + 1, seen_at)
+    return Read(mark[stored_names.MARK_TABLE], until, mark[stored_names.MARK_AT], number + 1, seen_at)
 
 
 def batched(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
@@ -73,7 +74,7 @@ def versions(files: Iterable[InputFile]) -> dict[str, int]:
     if not found:
         return {}
     said = {"version": max(int(file.identity.partition("/")[0]) for file in found)}
-    at = Path(json.loads(found[0].mark)["at"])
+    at = Path(json.loads(found[0].mark)[stored_names.MARK_AT])
     return said | {"newest": opening.table(at).version()} if log_entries.any_in(at) else said
 
 

@@ -24,13 +24,15 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.declare.sources.tables import DeltaSource
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.model.storage import location as locations
 from onlyonce.model.storage import table_versions
 from onlyonce.model.storage.location import Location, is_url
 from onlyonce.model.storage.table_versions import DataFile
 from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import Damaged, FileAt, InputFile
+from onlyonce.sources.files.listing import FileAt, InputFile
 from onlyonce.sources.tables import shared_columns, table_entries
 from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening, stores, table_features
@@ -168,7 +170,13 @@ class _Table:
         assert isinstance(source, DeltaSource)
         shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
         shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
-        mark = json.dumps({"table": self.table_id, "at": str(self.at), "shared": shared})
+        mark = json.dumps(
+            {
+                stored_names.MARK_TABLE: self.table_id,
+                stored_names.MARK_AT: str(self.at),
+                stored_names.MARK_SHARED: shared,
+            }
+        )
         at = self.at / file.path
         path = str(at)
         if not file.path:

@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "outputs-14-map-as-a-key",
         "a map among the keys ends in an error of Spark at the first batch",
-        "onlyonce/declare/outputs/newest.py",
+        "onlyonce/declare/outputs/output.py",
         Never("check_rows", '"map<" in types.get(name, "")'),
         tests=("tests/unit/declare/test_declared_newest.py::test_a_map_among_the_keys_is_refused",),
     ),
@@ -755,7 +755,7 @@ MUTANTS = (
         "upsert-by-date",
         "an upsert looks into files of the dates of its rows alone, whatever the keys",
         "onlyonce/sinks/delta/sink_delta.py",
-        Replace("DeltaWriter._upsert", '"window_start" in keys', "DATE in rows.columns"),
+        Replace("DeltaWriter._upsert", "WINDOW_START in keys", "DATE in rows.columns"),
         tests=(
             "tests/spark/sinks/test_sink_schema.py::test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",
         ),

@@ -362,8 +362,8 @@ MUTANTS = (
         "onlyonce/sources/tables/table_entries.py",
         Replace(
             "read_until",
-            'Read(mark["table"], until, mark["at"], number + 1, seen_at)',
-            'Read(mark["table"], until + 1, mark["at"], number + 1, seen_at)',
+            "Read(mark[stored_names.MARK_TABLE], until, mark[stored_names.MARK_AT], number + 1, seen_at)",
+            "Read(mark[stored_names.MARK_TABLE], until + 1, mark[stored_names.MARK_AT], number + 1, seen_at)",
         ),
         tests=("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",),
         spark=True,

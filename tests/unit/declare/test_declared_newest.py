@@ -12,7 +12,7 @@ import pytest
 from onlyonce import Delta, Fixed, MySQL, Output, Postgres, Refused
 from onlyonce.declare.identity import output_parts
 from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.output import check_rows
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes
 from tests.support.shop import SHOP
@@ -69,17 +69,17 @@ def test_what_cannot_work_is_refused_when_it_is_declared(make: Callable[[], Any]
 def test_rows_that_a_sink_could_not_order_are_refused_before_a_run(types: dict[str, str], said: str) -> None:
     """By the types that the function gives."""
     with pytest.raises(Refused, match=said):
-        newest.check_rows(pipeline(sink(deletes="gone")).output("rows"), types)
+        check_rows(pipeline(sink(deletes="gone")).output("rows"), types)
 
 
 def test_a_history_needs_to_know_when_a_version_begins() -> None:
     """And has columns of its own."""
     output, types = pipeline(sink(write="history")).output("rows"), {"id": "string", "cents": "bigint"}
     with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
-        newest.check_rows(output, types | {"valid_from": "date"})
+        check_rows(output, types | {"valid_from": "date"})
     with pytest.raises(Refused, match="'is_current' is found by the platform"):
-        newest.check_rows(output, types | {"valid_from": "timestamp", "is_current": "boolean"})
-    newest.check_rows(output, types | {"valid_from": "timestamp"})
+        check_rows(output, types | {"valid_from": "timestamp", "is_current": "boolean"})
+    check_rows(output, types | {"valid_from": "timestamp"})
 
 
 def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
@@ -101,5 +101,5 @@ def test_a_map_among_the_keys_is_refused() -> None:
         Delta(write="upsert", keys=("id", "marks")),
     ):
         with pytest.raises(Refused, match=r"column marks is array<map<string,bigint>>, and is a key"):
-            newest.check_rows(pipeline(declared).output("rows"), types)
-    newest.check_rows(pipeline(Delta()).output("rows"), types)
+            check_rows(pipeline(declared).output("rows"), types)
+    check_rows(pipeline(Delta()).output("rows"), types)

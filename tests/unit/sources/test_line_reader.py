@@ -57,6 +57,15 @@ def cut(path: Path, *at: int) -> list[Range]:
     return [Range(str(path), 7, start, end, size) for start, end in itertools.pairwise(bounds)]
 
 
+@pytest.mark.parametrize("name", ["[a]", "{a,b}", "*", "?", "a\\b"])
+def test_a_name_with_signs_of_patterns_is_one_file(name: str, tmp_path: Path) -> None:
+    """Files that the pattern would match are read under their own names alone."""
+    for other in ("a", "b", "ab", name):
+        (tmp_path / other).write_text(f"{other}\n")
+
+    assert read(cut(tmp_path / name)) == [(0, name.encode())]
+
+
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
 def test_every_cut_of_a_file_gives_the_same_lines_and_places(

@@ -22,8 +22,9 @@ from pyarrow import parquet
 
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.model.record_size import Damaged
 from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
-from onlyonce.sources.files.listing import Damaged, FileAt, InputFile, new_files
+from onlyonce.sources.files.listing import FileAt, InputFile, new_files
 from onlyonce.sources.files.typed_files import Part
 from onlyonce.sources.formats.converting import Wanted
 from tests.support.shop import SHOP

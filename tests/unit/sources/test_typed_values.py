@@ -12,9 +12,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from onlyonce.model.record_size import Damaged
 from onlyonce.scaffold import column_types
 from onlyonce.sources.files import avro_files
-from onlyonce.sources.files.listing import Damaged, FileAt
+from onlyonce.sources.files.listing import FileAt
 from onlyonce.sources.parse import coercion
 
 YEAR_10000 = 253_402_300_800
