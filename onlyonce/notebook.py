@@ -193,7 +193,7 @@ class Opened:
         import pandas as pd
 
         from onlyonce import settings
-        from onlyonce.commitlog import views
+        from onlyonce.commitlog.views import Views
         from onlyonce.sinks.files.stores import folder_of
 
         readers = {
@@ -211,7 +211,7 @@ class Opened:
                 f"output {output.name}: pandas has no reader for {sink.format}", data=NO_ROWS, hint="read its files"
             )
         known = _read(
-            _there(settings.reader_url), lambda conn: views.rows(conn, "files_of", instance=self.instance, n=ALL)
+            _there(settings.reader_url), lambda conn: Views(conn).rows("files_of", instance=self.instance, n=ALL)
         )
         final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
         newest: dict[Any, int] = {}

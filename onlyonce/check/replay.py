@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
@@ -80,7 +80,7 @@ def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Fr
 def _batch(instance: str, number: int) -> tuple[list[Any], int]:
     """The batch, and how many of its records are removed. Raises Refused where all are."""
     database = Database(settings.database_url())
-    found = run(database, lambda conn: batches.receive_batch(conn, instance, number))
+    found = Batches(database).receive_batch(instance, number)
     if not found:
         raise Refused(
             f"{instance} has no committed batch {number} of receive",
@@ -91,8 +91,8 @@ def _batch(instance: str, number: int) -> tuple[list[Any], int]:
     gone, kept = run(
         database,
         lambda conn: (
-            removals.removed_of(conn, batch.lineage, batch.batch_id, "kept"),
-            removals.kept_from(conn, instance),
+            Removals(conn).removed_of(batch.lineage, batch.batch_id, "kept"),
+            Removals(conn).kept_from(instance),
         ),
     )
     if gone and gone == batch.kept:

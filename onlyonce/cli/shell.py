@@ -271,9 +271,9 @@ def started_database() -> None:
 
 def rows_of(instance: str, query: str, **parameters: Any) -> list[tables.Row]:
     """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
-    from onlyonce.commitlog import views
+    from onlyonce.commitlog.views import Views
 
-    found = read(lambda conn: views.rows(conn, query, instance=instance, **parameters))
+    found = read(lambda conn: Views(conn).rows(query, instance=instance, **parameters))
     return found or _none_of(instance)
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.run.isolation import first_line
@@ -27,10 +26,19 @@ class DriverRun:
     why: str | None
 
 
-def look(connection: Connection, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
-    """The last driver of a run of a DAG; None before the first."""
-    rows = ask(connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
-    return DriverRun(*tuple(rows[0])) if rows else None
+class DriverRuns(Transactions):
+    """The drivers of Airflow's runs."""
+
+    @one_transaction
+    def look(self, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
+        """The last driver of a run of a DAG; None before the first."""
+        rows = ask(self.connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return DriverRun(*tuple(rows[0])) if rows else None
+
+    @one_transaction
+    def remove(self, keep_days: int) -> int:
+        """Remove what began so long ago; gives how many runs."""
+        return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
 
 
 @contextmanager
@@ -61,8 +69,3 @@ def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) ->
             end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
     end(0, None)
-
-
-def remove(connection: Connection, keep_days: int) -> int:
-    """Remove what began so long ago; gives how many runs."""
-    return do(connection, "driver_runs", "remove", keep_days=keep_days)

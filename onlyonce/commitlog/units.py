@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, FloatSum, UnitId
 
@@ -30,84 +29,102 @@ class Claim:
     kind: Literal["data", "witness"]
 
 
-def claim(connection: Connection, wanted: Claim) -> Content | None:
-    """Insert the unit, then check the epoch. Gives None when the unit is now ours to fill, or the content
-    of the one that is there.
+class Units(Transactions):
+    """Units, in the log or in a sink's own database."""
 
-    The unique index makes a twin wait here for the other's commit or rollback, so there is no moment
-    between a look and a write. Raises Superseded.
-    """
-    unit = wanted.unit
-    ours = do(
-        connection, "units", "claim",
-        unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
-        epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
-    )  # fmt: skip
-    check_epoch(connection, unit.lineage, wanted.epoch)
-    return None if ours else find(connection, unit)
+    @one_transaction
+    def claim(self, wanted: Claim) -> Content | None:
+        """Insert the unit, then check the epoch. Gives None when the unit is now ours to fill, or the content
+        of the one that is there.
 
+        The unique index makes a twin wait here for the other's commit or rollback, so there is no moment
+        between a look and a write. Raises Superseded.
+        """
+        unit = wanted.unit
+        ours = do(
+            self.connection, "units", "claim",
+            unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+            epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+        )  # fmt: skip
+        Lineages(self.connection).check_epoch(unit.lineage, wanted.epoch)
+        return None if ours else self.find(unit)
 
-def fill(connection: Connection, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
-    """Store what the unit holds, in the transaction of its claim."""
-    fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
-    if counts is not None:
-        fates = {name: getattr(counts, name) for name in fates}
-    do(
-        connection,
-        "units",
-        "fill",
-        unique_id=str(unit),
-        rows=content.rows,
-        content_hash=content.exact,
-        float_sums=_as_json(content.floats),
-        **fates,
-    )
+    @one_transaction
+    def fill(self, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
+        """Store what the unit holds, in the transaction of its claim."""
+        fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
+        if counts is not None:
+            fates = {name: getattr(counts, name) for name in fates}
+        do(
+            self.connection,
+            "units",
+            "fill",
+            unique_id=str(unit),
+            rows=content.rows,
+            content_hash=content.exact,
+            float_sums=_as_json(content.floats),
+            **fates,
+        )
 
+    @one_transaction
+    def commit_alike(
+        self, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
+    ) -> dict[UnitId, Content]:
+        """Claim all data units of a sink's batch, check the epoch, fill those that are now ours: the same in each, in
+        as many statements as for one.
 
-def commit_alike(
-    connection: Connection, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
-) -> dict[UnitId, Content]:
-    """Claim all data units of a sink's batch, check the epoch, fill those that are now ours: the same in each, in as
-    many statements as for one.
+        Gives the others, with what they hold. Raises Superseded."""
+        wanted = {number: UnitId(lineage, batch_id, sink, number) for number in range(partitions)}
+        ours = ask(
+            self.connection, "units", "claim_all", lineage=lineage, batch_id=batch_id, sink=sink, epoch=epoch,
+            unique_ids=[str(unit) for unit in wanted.values()], partitions=[*wanted],
+        )  # fmt: skip
+        Lineages(self.connection).check_epoch(lineage, epoch)
+        filled = {wanted[row.partition] for row in ours}
+        do(
+            self.connection, "units", "fill_all", unique_ids=[str(unit) for unit in filled],
+            rows=content.rows, content_hash=content.exact, float_sums=_as_json(content.floats),
+        )  # fmt: skip
+        if len(filled) == partitions:
+            return {}
+        there = self.contents(lineage, batch_id, sink)
+        return {unit: there[unit] for unit in wanted.values() if unit not in filled}
 
-    Gives the others, with what they hold. Raises Superseded."""
-    wanted = {number: UnitId(lineage, batch_id, sink, number) for number in range(partitions)}
-    ours = ask(
-        connection, "units", "claim_all", lineage=lineage, batch_id=batch_id, sink=sink, epoch=epoch,
-        unique_ids=[str(unit) for unit in wanted.values()], partitions=[*wanted],
-    )  # fmt: skip
-    check_epoch(connection, lineage, epoch)
-    filled = {wanted[row.partition] for row in ours}
-    do(
-        connection, "units", "fill_all", unique_ids=[str(unit) for unit in filled],
-        rows=content.rows, content_hash=content.exact, float_sums=_as_json(content.floats),
-    )  # fmt: skip
-    if len(filled) == partitions:
-        return {}
-    there = contents(connection, lineage, batch_id, sink)
-    return {unit: there[unit] for unit in wanted.values() if unit not in filled}
+    @one_transaction
+    def find(self, unit: UnitId) -> Content | None:
+        """The content of a unit that is in the log."""
+        rows = ask(self.connection, "units", "find", unique_id=str(unit))
+        return _content(rows[0]) if rows else None
 
+    @one_transaction
+    def contents(self, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
+        """The units of one sink's batch that are in the log, each with its content."""
+        there = [row for row in self.of_batch(lineage, batch_id) if row.sink == sink]
+        return {UnitId(lineage, batch_id, sink, row.partition): _content(row) for row in there}
 
-def find(connection: Connection, unit: UnitId) -> Content | None:
-    """The content of a unit that is in the log."""
-    rows = ask(connection, "units", "find", unique_id=str(unit))
-    return _content(rows[0]) if rows else None
+    @one_transaction
+    def of_batch(self, lineage: str, batch_id: int) -> list[Any]:
+        """All units of a batch, as rows of the query `of_batch`."""
+        return ask(self.connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)
 
+    @one_transaction
+    def note_snapshot(self, unit: UnitId, snapshot_id: int) -> None:
+        """Store which snapshot of an Iceberg table has the rows of a unit. For people: nothing is decided by it."""
+        do(self.connection, "units", "note_snapshot", unique_id=str(unit), snapshot_id=snapshot_id)
 
-def contents(connection: Connection, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
-    """The units of one sink's batch that are in the log, each with its content."""
-    there = [row for row in of_batch(connection, lineage, batch_id) if row.sink == sink]
-    return {UnitId(lineage, batch_id, sink, row.partition): _content(row) for row in there}
+    @one_transaction
+    def note(self, unit: UnitId, epoch: int, attempt: str, rows: int) -> None:
+        """Note rows that no claim guards, in the transaction that writes them. Called in at-least-once mode."""
+        do(
+            self.connection, "units", "note",
+            unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+            epoch=epoch, attempt=attempt, rows=rows,
+        )  # fmt: skip
 
-
-def of_batch(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
-    """All units of a batch, as rows of the query `of_batch`."""
-    return ask(connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)
-
-
-def note_snapshot(connection: Connection, unit: UnitId, snapshot_id: int) -> None:
-    """Store which snapshot of an Iceberg table has the rows of a unit. For people: nothing is decided by it."""
-    do(connection, "units", "note_snapshot", unique_id=str(unit), snapshot_id=snapshot_id)
+    @one_transaction
+    def noted(self, lineage: str, batch_id: int, sink: str) -> int:
+        """How many rows all attempts at a batch have written to a sink without a claim."""
+        return int(ask(self.connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
 
 
 def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
@@ -130,20 +147,6 @@ def float_sums(row: Any) -> dict[str, Any]:
     """The sums of a unit's row. MySQL gives JSON as its text."""
     found = row.float_sums or {}
     return dict(json.loads(found) if isinstance(found, str) else found)
-
-
-def note(connection: Connection, unit: UnitId, epoch: int, attempt: str, rows: int) -> None:
-    """Note rows that no claim guards, in the transaction that writes them. Called in at-least-once mode."""
-    do(
-        connection, "units", "note",
-        unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
-        epoch=epoch, attempt=attempt, rows=rows,
-    )  # fmt: skip
-
-
-def noted(connection: Connection, lineage: str, batch_id: int, sink: str) -> int:
-    """How many rows all attempts at a batch have written to a sink without a claim."""
-    return int(ask(connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
 
 
 def _as_json(floats: dict[str, FloatSum]) -> str:

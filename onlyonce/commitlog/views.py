@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection
-
 from onlyonce.database.connect import ask
+from onlyonce.database.transactions import Transactions, one_transaction
 
 
-def rows(connection: Connection, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
-    """The rows of a named query of `sql/statements/views.sql`."""
-    return [dict(row._mapping) for row in ask(connection, "views", query, **parameters)]
+class Views(Transactions):
+    """The views, read as dictionaries."""
 
+    @one_transaction
+    def rows(self, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a named query of `sql/statements/views.sql`."""
+        return [dict(row._mapping) for row in ask(self.connection, "views", query, **parameters)]
 
-def free(connection: Connection, statement: str) -> list[dict[str, Any]]:
-    """The rows of somebody's own statement; the role that runs it decides what it may see."""
-    result = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
-    if not result.returns_rows:
-        return []
-    names = _told_apart(list(result.keys()))
-    return [dict(zip(names, row, strict=True)) for row in result]
+    @one_transaction
+    def free(self, statement: str) -> list[dict[str, Any]]:
+        """The rows of somebody's own statement; the role that runs it decides what it may see."""
+        result = self.connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        if not result.returns_rows:
+            return []
+        names = _told_apart(list(result.keys()))
+        return [dict(zip(names, row, strict=True)) for row in result]
 
 
 def _told_apart(names: list[str]) -> list[str]:

@@ -22,9 +22,9 @@ import structlog
 
 from onlyonce import settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import views
-from onlyonce.commitlog.operate import alerting
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.operate.alerting import Alerts
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -49,9 +49,9 @@ def main(argv: list[str]) -> Report:
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
     seen = run(database, lambda conn: _look(conn, minutes * 60))
-    cleared = run(database, lambda conn: alerting.keep(conn, seen))
+    cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])
-    raised = run(database, alerting.raised)
+    raised = Alerts(database).raised()
     if failed:
         raise Retryable(
             f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
@@ -95,7 +95,7 @@ def _post(url: str, message: dict[str, str]) -> None:
 
 def _look(connection: Any, lag_seconds: float) -> list[Cause]:
     seen = audit.gather(connection)
-    lag, near = views.rows(connection, "lag"), collector.near_horizon(connection)
+    lag, near = Views(connection).rows("lag"), Collector(connection).near_horizon()
     return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
 
 
@@ -105,7 +105,7 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
     failed: list[str] = []
     while True:
         with transaction(database) as connection:
-            cause = alerting.untold(connection, at)
+            cause = Alerts(connection).untold(at)
             if cause is None:
                 return told, failed
             at = (cause.kind, cause.subject)
@@ -116,5 +116,5 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
                 log.error("alert hook", cause=cause.what, problem=failed[-1])
                 continue
             passing("alerts-after-hook")
-            alerting.told(connection, cause)
+            Alerts(connection).told(cause)
             told += 1

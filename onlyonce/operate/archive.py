@@ -30,6 +30,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.catalog import collector
+from onlyonce.catalog.collector import Collector
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
@@ -61,7 +62,7 @@ def archive(
     outcome: dict[Path, str | None] = {}
 
     def some(connection: Connection) -> dict[Path, str | None]:
-        collector.no_new_run(connection)
+        Collector(connection).no_new_run()
         due = [move for move in _due(connection, declared, pipeline, folder) if move.source not in outcome]
         return {move.source: _move(move) for move in due[:AT_ONCE]}
 
@@ -89,7 +90,7 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
     )
     if any(isinstance(declared[name].source, Growing) for name in sharing):
         return []  # whoever appends to a file would go on in the archive
-    runs = collector.runs(connection, sharing)
+    runs = Collector(connection).runs(sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
         return []
     due = dict.fromkeys(there, True)

@@ -24,8 +24,8 @@ import structlog
 
 from onlyonce import job_main, logs, settings, tables
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import views
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database, run, snapshot
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
@@ -71,7 +71,7 @@ def examine(
     """
     database = Database(settings.database_url())
     seen, summary, near = run(
-        database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
+        database, lambda conn: (gather(conn), Views(conn).rows("fates"), Collector(conn).near_horizon())
     )
     declared = declarations.load()
     found = list(findings(seen, declared, grace))
@@ -102,7 +102,7 @@ def gather(connection: Any) -> Evidence:
     """Ask the views, in one transaction."""
     # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
     snapshot(connection)
-    return Evidence(*(views.rows(connection, name) for name in Evidence.__dataclass_fields__))
+    return Evidence(*(Views(connection).rows(name) for name in Evidence.__dataclass_fields__))
 
 
 def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:

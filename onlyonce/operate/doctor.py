@@ -23,9 +23,14 @@ from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import authorities, declared, lineages
-from onlyonce.commitlog.operate import dropping, health
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate import health
+from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.commitlog.operate.health import Health
 from onlyonce.database.connect import Database, snapshot, transaction
 from onlyonce.database.migrate import missing
 from onlyonce.declare import loading as declarations
@@ -96,7 +101,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
         with transaction(platform.database) as connection:
             # A database that lacks our tables has no place for it, and the finding says so.
             if not missing(connection):
-                health.note(connection, rows)
+                Health(connection).note(rows)
     except (OnlyonceError, DBAPIError) as error:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
         return [f'this look could not be noted ({reason}): the page "Exactly once" shows the one before']
@@ -107,7 +112,7 @@ def _look(platform: Platform) -> list[Finding]:
     machine = [*disk_state.versions(), *disk_state.permissions()]
     with transaction(platform.database) as connection:
         lacking = missing(connection)
-        drops = [] if lacking else dropping.begun(connection)
+        drops = [] if lacking else Drops(connection).begun()
     if lacking:
         return [views_missing(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
@@ -118,17 +123,21 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     """Ask everything. The tables come before the log: what has landed was begun in the log before."""
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
-        known, instances = health.queries(connection), dict(collector.instances(connection))
-        this = authorities.identity(connection)
+        known, instances = Health(connection).queries(), dict(Collector(connection).instances())
+        this = Authorities(connection).identity()
     tables = disk_state.Tables()
     landed = tables.landed(this, known, pipelines)
     forgotten = disk_state.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)
-        queries, begun = health.queries(connection), health.begun(connection)
-        orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
-        away = health.units_elsewhere(connection, begun["batches"])
-        changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
+        queries, begun = Health(connection).queries(), Health(connection).begun()
+        orphans, uneven, vouched = (
+            Health(connection).orphans(),
+            Health(connection).uneven(),
+            Health(connection).vouched(),
+        )
+        away = Health(connection).units_elsewhere(begun["batches"])
+        changed, waits = dict(_changed(connection, pipelines, queries)), Health(connection).waits() | {"away": away}
     return Evidence(
         frozenset(pipelines),
         queries,
@@ -162,9 +171,9 @@ def _changed(
         if pipeline is None or query["begun"] is None or query["query"] not in names:
             continue
         try:
-            live = lineages.live(connection, query["instance"], query["query"])
+            live = Lineages(connection).live(query["instance"], query["query"])
             if live:
-                declared.check(connection, live, _declared(pipeline, query["instance"], query["query"]))
+                Declarations(connection).check(live, _declared(pipeline, query["instance"], query["query"]))
         except OnlyonceError as error:
             yield query["lineage"], error
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.catalog import collector
+from onlyonce.catalog.collector import Collector
 from onlyonce.model.storage.location import Location
 from onlyonce.sources.files import moved_inboxes
 from onlyonce.storage import event_rows, log_entries
@@ -58,7 +58,7 @@ def entries(
     )
     columns = ["path", "size", "modified_ns", "batch_no", "refusal"]
     rows = event_rows.dataset(table).filter(named).to_table(columns=columns).to_pylist()
-    committed = collector.committed_cuts(connection, instance, sorted({row["batch_no"] for row in rows}), source)
+    committed = Collector(connection).committed_cuts(instance, sorted({row["batch_no"] for row in rows}), source)
     found = []
     for row in rows:
         unreadable = committed.get(row["batch_no"])

@@ -16,8 +16,10 @@ import structlog
 from onlyonce import logs
 from onlyonce.asked import parse
 from onlyonce.asked import written as written
-from onlyonce.commitlog import authorities, driver_runs, views
+from onlyonce.commitlog import authorities, driver_runs
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -135,8 +137,8 @@ def dry_run(
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
-    asked = backfills.late_in if late_only else backfills.windows_in
-    windows = run(database, lambda conn: asked(conn, pipeline.name, names, span))
+    asked = Backfills(database).late_in if late_only else Backfills(database).windows_in
+    windows = asked(pipeline.name, names, span)
     warnings = []
     sinks = []
     for root in roots:
@@ -160,8 +162,8 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
     """Report what a run has recomputed and committed, from the log."""
 
     def read(conn: Any) -> Report:
-        done = views.rows(conn, "run_backfills", run_id=run_id)
-        commits = views.rows(conn, "run_commits", run_id=run_id)
+        done = Views(conn).rows("run_backfills", run_id=run_id)
+        commits = Views(conn).rows("run_commits", run_id=run_id)
         facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
         return Report(
             f"{pipeline.name}: recomputed by {run_id}",

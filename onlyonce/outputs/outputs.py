@@ -18,8 +18,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.outputs import panes, rejections
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.outputs.panes import Panes
+from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
@@ -113,7 +115,7 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
     """Before the first batch of a state whose number of partitions nobody has said."""
     spark = context.spark
     unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
-    if unsaid and run(query.database, lambda conn: lineages.last_batches(conn, query.lineage))[0] is None:
+    if unsaid and Lineages(query.database).last_batches(query.lineage)[0] is None:
         raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
@@ -149,7 +151,7 @@ def _plan_of(
     offset: dict[str, Any],
     offsets_hash: str,
 ) -> Plan:
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     return Plan(
         lineage=query.lineage,
         batch_id=batch_id,
@@ -175,7 +177,7 @@ def _batch(
     def landed() -> bool:
         return any(step.writer.landed(plan) for step in steps)
 
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
+    batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed)
     passing("output-after-begin")
     with ExitStack() as held:
         if batch.committed:
@@ -261,14 +263,14 @@ def _end(
     def work(conn: Any) -> None:
         for step in steps:
             step.writer.end(conn, batch)
-        batches.count_windows(conn, batch, root.name, met.windows)
+        Batches(conn).count_windows(batch, root.name, met.windows)
         if root.reject:
             whose = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id}
-            rejections.note(conn, context.instance, root.name, whose, met.rejected)
+            Rejections(conn).note(context.instance, root.name, whose, met.rejected)
         if fired:
-            panes.hold(conn, batch, context.instance, root.name, fired.held)
+            Panes(conn).hold(batch, context.instance, root.name, fired.held)
         window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
-        batches.end(conn, query.driver, batch, outcome)
+        Batches(conn).end(query.driver, batch, outcome)
 
     passing("output-before-end")
     run(query.database, work)

@@ -21,9 +21,11 @@ import pyarrow.compute as pc
 import structlog
 from sqlalchemy import Connection
 
-from onlyonce.catalog import bloom, collector, packed
+from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Pipeline
@@ -43,16 +45,16 @@ log = structlog.get_logger()
 
 def catch_up(database: Database, driver: Driver, instance: str, events: Location, pipeline: Pipeline) -> int:
     """Add the ids that are missing; gives their number. One look into the log when there are none."""
-    if not run(database, lambda conn: catalog.without_ids(conn, instance)):
+    if not Chunks(database).without_ids(instance):
         return 0
-    run(database, lambda conn: collector.raise_floor(conn, instance, horizon_buckets(pipeline.dedup_horizon)))
-    missing = run(database, lambda conn: catalog.without_ids(conn, instance))
+    Collector(database).raise_floor(instance, horizon_buckets(pipeline.dedup_horizon))
+    missing = Chunks(database).without_ids(instance)
     added = 0
     for group in _groups(missing):
         ids = _read(events, group)
 
         def work(connection: Connection, ids: dict[int, packed.Ids] = ids, group: list[Any] = group) -> None:
-            check_epoch(connection, driver.lineage, driver.epoch)
+            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
             for batch in group:
                 _add(connection, instance, batch, ids[batch.batch_id])
             passing("rebuild-before-commit")
@@ -94,7 +96,7 @@ def _replace(
 ) -> bool:
     """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
     locks.wait(connection, locks.catalog(instance))
-    if bucket < catalog.ensure_bucket(connection, instance, bucket):
+    if bucket < Chunks(connection).ensure_bucket(instance, bucket):
         return True  # it was collected meanwhile
     if _kept(connection, lineage, bucket) != batches:
         return False
@@ -140,9 +142,9 @@ def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
 
 
 def _add(connection: Connection, instance: str, batch: Any, ids: packed.Ids) -> None:
-    if not catalog.ids_added(connection, batch.lineage, batch.batch_id):
+    if not Chunks(connection).ids_added(batch.lineage, batch.batch_id):
         return  # by another driver, or by this one, when the answer to its COMMIT was lost
-    if batch.bucket >= catalog.ensure_bucket(connection, instance, batch.bucket):
+    if batch.bucket >= Chunks(connection).ensure_bucket(instance, batch.bucket):
         _store(connection, instance, batch, ids, batch.partitions)
 
 
@@ -153,4 +155,4 @@ def _store(connection: Connection, instance: str, batch: Any, ids: packed.Ids, p
         once = packed.first_of_each(mine)
         mine = mine[0][once], mine[1][once]
         place = catalog.Place(instance, batch.bucket, 0, batch.lineage, batch.batch_id, partition, partitions)
-        catalog.add(connection, place, packed.pack(mine), bloom.make(mine))
+        Chunks(connection).add(place, packed.pack(mine), bloom.make(mine))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.commitlog import batches, turns
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.turns import Turns
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import to_micros
@@ -27,9 +28,9 @@ def looked(context: RunContext, database: Database) -> tuple[Frontier, Tides] | 
     now, known, taken_in = run(
         database,
         lambda conn: (
-            batches.frontier(conn, context.instance),
-            turns.known(conn, context.instance),
-            batches.last_taken_in(conn, context.instance),
+            Batches(conn).frontier(context.instance),
+            Turns(conn).known(context.instance),
+            Batches(conn).last_taken_in(context.instance),
         ),
     )
     if not known.of or context.looked_at is None:

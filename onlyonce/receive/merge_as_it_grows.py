@@ -18,7 +18,8 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import merging
 from onlyonce.catalog.collector import SHORT_WAIT
-from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.catalog.merging import Merging
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.failpoints import passing
@@ -57,8 +58,8 @@ def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
 
 
 def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
-    check_epoch(connection, driver.lineage, driver.epoch)
+    Lineages(connection).check_epoch(driver.lineage, driver.epoch)
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
     if not locks.if_free(connection, locks.catalog(instance)):
         return []
-    return merging.merge_locked(connection, instance, crowd)
+    return Merging(connection).merge_locked(instance, crowd)

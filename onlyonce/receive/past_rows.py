@@ -19,9 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog.operate import compaction
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.model.storage.location import Location
 from onlyonce.receive import events
 from onlyonce.session import data_files
@@ -29,7 +28,7 @@ from onlyonce.session import data_files
 
 def as_of(context: RunContext, version: int) -> DataFrame:
     """The rows of all kinds but control that batches of receive have put into `events` up to a version."""
-    last = run(context.database, lambda conn: compaction.last_in(conn, context.instance, version))
+    last = Compactions(context.database).last_in(context.instance, version)
     return upto(context.spark, context.events, last)
 
 

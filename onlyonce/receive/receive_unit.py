@@ -18,8 +18,10 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, catalog_lookup, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.catalog_lookup import Seen
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
@@ -174,15 +176,15 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
 
     def write(connection: Connection) -> bool:
         passing("receive-unit-before-claim")
-        there = units.claim(connection, units.Claim(unit, work.epoch, attempt_name(), "witness"))
+        there = Units(connection).claim(units.Claim(unit, work.epoch, attempt_name(), "witness"))
         passing("receive-unit-after-claim")
         if there is not None:
             compare(unit, there, content)
             return False
         if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
-            catalog.add(connection, place, stored, filtered)
-        units.fill(connection, unit, content, counts)
-        catalog.note_look_ups(connection, str(unit), tally.took)
+            Chunks(connection).add(place, stored, filtered)
+        Units(connection).fill(unit, content, counts)
+        Chunks(connection).note_look_ups(str(unit), tally.took)
         passing("receive-unit-before-commit")
         return not place.is_remnant
 

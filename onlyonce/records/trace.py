@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog.chunks import ChunkKey
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import rejections
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
@@ -81,7 +81,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
     with transaction(database) as connection:
         snapshot(connection)
-        kept, erased = removals.kept_from(connection, instance), removals.erased(connection, instance)
+        kept, erased = Removals(connection).kept_from(instance), Removals(connection).erased(instance)
         known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
         judged = [(row, *_fate(connection, row)) for row in found]
         windows = [
@@ -181,7 +181,7 @@ def _unit(log: Any, unit: str) -> str | None:
 def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
     """The windows of each output that a kept record falls in, and what has become of each."""
     found: list[Row] = []
-    rejections_of = rejections.of_record(connection, instance, row["oo_high"] or 0, row["oo_low"] or 0)
+    rejections_of = Rejections(connection).of_record(instance, row["oo_high"] or 0, row["oo_low"] or 0)
     for root in pipeline.roots():
         reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
         read: Any = reader[0] if version is not None and reader else None

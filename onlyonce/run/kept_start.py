@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, unknown
@@ -28,7 +28,7 @@ from onlyonce.model.report import Report
 def of(connection: Connection, instance: str, query: str, begins: dict[str, Any] | None) -> dict[str, Any]:
     """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
     root = _root(instance, query)
-    kept = removals.kept_from(connection, instance)
+    kept = Removals(connection).kept_from(instance)
     if kept is None:
         raise Refused(
             f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
@@ -43,12 +43,12 @@ def first(database: Database, target: str, *, yes: bool) -> Report | None:
     instance, _, query = target.strip("/").partition("/")
 
     def register(connection: Connection) -> dict[str, Any] | None:
-        if lineages.live(connection, instance, query):
+        if Lineages(connection).live(instance, query):
             return None
         start = of(connection, instance, query, None)
         if yes:
-            removals.refuse_life(connection, instance, query, start)
-            lineages.register(connection, instance, query, uuid4(), start)
+            Removals(connection).refuse_life(instance, query, start)
+            Lineages(connection).register(instance, query, uuid4(), start)
         return start
 
     start = run(database, register)

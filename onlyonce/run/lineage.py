@@ -17,8 +17,11 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages, turns
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog import authorities, lineages, turns
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
@@ -52,13 +55,13 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     if from_kept:
         start = run(database, lambda conn: (start or {}) | kept_start.of(conn, instance, query, plan))
         plan = (plan or {}) | start
-    run(database, lambda conn: removals.refuse_life(conn, instance, query, plan))
+    Removals(database).refuse_life(instance, query, plan)
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
-    driver = run(database, lambda conn: lineages.bump(conn, old, "lineage new"))
-    run(database, lambda conn: authorities.refuse_forgotten(conn, driver))
-    run(database, lambda conn: authorities.fence(conn, driver))
+    driver = Lineages(database).bump(old, "lineage new")
+    Authorities(database).refuse_forgotten(driver)
+    Authorities(database).fence(driver)
     if query == "receive":
         _fence_events(database, instance, driver)
     else:
@@ -68,7 +71,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
 
 
 def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
-    found = lineages.live(connection, instance, query)
+    found = Lineages(connection).live(instance, query)
     if found is None:
         known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
         raise unknown("live lineage", f"{instance}/{query}", known)
@@ -79,7 +82,7 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
     path = settings.data_location(instance) / "events"
     there = opening.table(path).transaction_version(f"{lineage}/events") if log_entries.any_in(path) else None
-    begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
+    begun = Lineages(database).last_batches(lineage)[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
             f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
@@ -92,13 +95,13 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
 def _relive(
     connection: Connection, instance: str, query: str, driver: lineages.Driver, start: dict[str, Any] | None
 ) -> str:
-    lineages.check_epoch(connection, driver.lineage, driver.epoch)
+    Lineages(connection).check_epoch(driver.lineage, driver.epoch)
     for row in ask(connection, "relive", "begun", lineage=driver.lineage):
         withdraw.withdraw(connection, driver, instance, row.batch_id)
     begin_at = start_from(connection, instance, query, driver.lineage, start)
-    removals.refuse_life(connection, instance, query, begin_at)
-    lineages.set_state(connection, driver.lineage, "closed")
-    return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
+    Removals(connection).refuse_life(instance, query, begin_at)
+    Lineages(connection).set_state(driver.lineage, "closed")
+    return Lineages(connection).register(instance, query, uuid4(), begin_at).lineage
 
 
 def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
@@ -149,7 +152,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
 
 def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Location) -> None:
     """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
-    found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
+    found = Batches(database).find_begun(driver.lineage, row.batch_id)
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
     must = _must(path.parent, row.source_to, found.plan.facts)
@@ -158,8 +161,8 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
 
         at_least_once.end(database, driver, found, path, must, version)
         return
-    read = must(run(database, lambda conn: batches.fated(conn, found.plan)))
-    run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
+    read = must(Batches(database).fated(found.plan))
+    Batches(database).end_receive(driver, found, read, version, bounded=False)
 
 
 def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:

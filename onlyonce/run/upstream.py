@@ -11,7 +11,7 @@ from collections.abc import Container
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -41,10 +41,10 @@ def await_written(context: RunContext, root: Output, query: Query, upto: int, do
 def _has_written(connection: Connection, instance: str, before: Output, upto: int) -> bool:
     assert before.window is not None
     assert not isinstance(before.window, Session)
-    reach = backfills.reach(connection, instance, before.name)
+    reach = Backfills(connection).reach(instance, before.name)
     if reach.consumed < upto:
         return False
-    wanted = closed_until(backfills.frontier_at(connection, instance, upto), before.window, micros(before.lateness))
+    wanted = closed_until(Backfills(connection).frontier_at(instance, upto), before.window, micros(before.lateness))
     there = reach.closed_until(before)
     if wanted is None or there is None:
         return wanted is None

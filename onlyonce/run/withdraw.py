@@ -29,8 +29,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sinks import owner
@@ -64,8 +65,8 @@ def left(connection: Connection, driver: Driver, instance: str, query: str, batc
     """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's
     hand."""
     there = [
-        *units.of_batch(connection, driver.lineage, batch_id),
-        *authorities.units_elsewhere(connection, driver, batch_id),
+        *Units(connection).of_batch(driver.lineage, batch_id),
+        *Authorities(connection).units_elsewhere(driver, batch_id),
     ]
     return by_units(connection, driver.lineage, instance, query, batch_id, there)
 
@@ -76,7 +77,7 @@ def by_units(
     """The same by the units that were found, as rows of the query `of_batch`."""
     declared = _declared(connection, lineage, instance, query, batch_id)
     with_rows = {unit.sink: unit for unit in there if unit.rows and unit.kind != "plain"}
-    platform = authorities.identity(connection)
+    platform = Authorities(connection).identity()
     return [_left(instance, unit, declared, owner.app_id(platform, lineage, sink)) for sink, unit in with_rows.items()]
 
 

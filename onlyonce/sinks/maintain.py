@@ -27,7 +27,7 @@ from deltalake.exceptions import DeltaError
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
@@ -84,7 +84,7 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
     root = pipeline.root_of(output)
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    until = backfills.reach(connection, pipeline.name, root.name).closed_until(root)
+    until = Backfills(connection).reach(pipeline.name, root.name).closed_until(root)
     if until is None:
         return None
     first_open = to_time(own(root.window).assign(until)[0][0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
@@ -21,12 +22,12 @@ def witness(database: Database, unit: UnitId, epoch: int, content: Content, poin
 
     def work(connection: Connection) -> None:
         claimed = units.Claim(unit, epoch, "driver", "witness")
-        there = units.claim(connection, claimed)
+        there = Units(connection).claim(claimed)
         passing(f"{points}-unit-after-claim")
         if there is not None:
             compare(unit, there, content)
             return
-        units.fill(connection, unit, content)
+        Units(connection).fill(unit, content)
 
     passing(f"{points}-unit-before-claim")
     run(database, work)
@@ -59,5 +60,5 @@ def end(connection: Connection, batch: Batch, sink: str) -> None:
     """See that the batch has its unit; at least once it has none."""
     if batch.at_least_once:
         return
-    there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
+    there = Units(connection).of_batch(batch.plan.lineage, batch.plan.batch_id)
     units.expect(there, sink, 1, batch.plan.lineage, batch.plan.batch_id)

@@ -16,9 +16,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, ask, do, run
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
 BYTES_AT_ONCE = 32 << 20
@@ -95,7 +96,7 @@ def begin(database: Database, deliverer: Deliverer, rows: Sequence[Row]) -> set[
     """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
 
     def work(connection: Connection) -> set[int]:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
+        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
         columns = {"row_nos": [row.row_no for row in rows], "attempts": [row.attempts for row in rows]}
         return {row.row_no for row in ask(connection, "outbox", "begin", **columns)}
 
@@ -121,7 +122,7 @@ def record(
     }
 
     def work(connection: Connection) -> None:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
+        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
         do(connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
 
     run(database, work)
@@ -134,19 +135,41 @@ def next_due(database: Database, deliverer: Deliverer) -> float | None:
     return None if found is None else float(found)
 
 
-def retry_dead(connection: Connection, instance: str, outputs: Sequence[str]) -> int:
-    """Let dead letters and rejected rows wait again; gives their number."""
-    return do(connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
+class OutboxRows(Transactions):
+    """Rows that wait to be sent outside."""
 
+    @one_transaction
+    def retry_dead(self, instance: str, outputs: Sequence[str]) -> int:
+        """Let dead letters and rejected rows wait again; gives their number."""
+        return do(self.connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
 
-def waits(connection: Connection, instance: str, output: str) -> bool:
-    """Whether an output has rows that are to be sent."""
-    return bool(ask(connection, "outbox", "waits", instance=instance, output=output)[0].waits)
+    @one_transaction
+    def waits(self, instance: str, output: str) -> bool:
+        """Whether an output has rows that are to be sent."""
+        return bool(ask(self.connection, "outbox", "waits", instance=instance, output=output)[0].waits)
 
+    @one_transaction
+    def rows_about(self, query: str, instance: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a named question about an instance's outbox, for the report."""
+        return [dict(row._mapping) for row in ask(self.connection, "outbox", query, instance=instance, **parameters)]
 
-def rows_about(connection: Connection, query: str, instance: str, **parameters: Any) -> list[dict[str, Any]]:
-    """The rows of a named question about an instance's outbox, for the report."""
-    return [dict(row._mapping) for row in ask(connection, "outbox", query, instance=instance, **parameters)]
+    @one_transaction
+    def origin(self, lineage: str) -> Origin:
+        """What the rows of a lineage are put with, by the log."""
+        return Origin(*tuple(ask(self.connection, "outbox", "origin", lineage=lineage)[0]))
+
+    @one_transaction
+    def let_wait(self, instance: str, lineage: str, batch_id: int) -> None:
+        """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
+        do(self.connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
+
+    @one_transaction
+    def throw_away(self, instance: str, lineage: str) -> None:
+        """Remove what killed attempts at a backfill have left.
+
+        Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row
+        after this."""
+        do(self.connection, "outbox", "throw_away", instance=instance, lineage=lineage)
 
 
 @dataclass(frozen=True)
@@ -159,21 +182,3 @@ class Origin:
 
     life: str
     state: str
-
-
-def origin(connection: Connection, lineage: str) -> Origin:
-    """What the rows of a lineage are put with, by the log."""
-    return Origin(*tuple(ask(connection, "outbox", "origin", lineage=lineage)[0]))
-
-
-def let_wait(connection: Connection, instance: str, lineage: str, batch_id: int) -> None:
-    """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
-    do(connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
-
-
-def throw_away(connection: Connection, instance: str, lineage: str) -> None:
-    """Remove what killed attempts at a backfill have left.
-
-    Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row after
-    this."""
-    do(connection, "outbox", "throw_away", instance=instance, lineage=lineage)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.sinks.outbox import BYTES_AT_ONCE, Deliverer
 from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.model.errors import Refused
@@ -81,7 +81,7 @@ class Streams:
         key = unit.rpartition("@")[0]
 
         def work(connection: Connection) -> None:
-            check_epoch(connection, self.deliverer.name, self.deliverer.epoch)
+            Lineages(connection).check_epoch(self.deliverer.name, self.deliverer.epoch)
             do(connection, "outbox_units", "note_stream", unit=key, stream=stream)
 
         run(self.database, work)
@@ -105,7 +105,7 @@ def recover(database: Database, deliverer: Deliverer, *, uncertain: bool) -> int
     place = {"instance": deliverer.instance, "output": deliverer.output}
 
     def work(connection: Connection) -> int:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
+        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
         return do(connection, "outbox_units", "recover", uncertain=uncertain, **place)
 
     return run(database, work)
@@ -113,7 +113,7 @@ def recover(database: Database, deliverer: Deliverer, *, uncertain: bool) -> int
 
 def _change(database: Database, deliverer: Deliverer, query: str, unit: Unit, **values: object) -> None:
     def work(connection: Connection) -> None:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
+        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
         do(connection, "outbox_units", query, unit=unit.unit, **values)
 
     run(database, work)

@@ -15,8 +15,11 @@ from collections.abc import Container, Iterable
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, batches, lineages, units
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.declared import Ran
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.run import withdraw
@@ -30,13 +33,13 @@ def told(connection: Connection, pipeline: Pipeline, ran: Iterable[Ran], begun_a
 
 
 def _told(connection: Connection, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
-    begun, committed = lineages.last_batches(connection, ran.lineage)
+    begun, committed = Lineages(connection).last_batches(ran.lineage)
     if begun is None or begun == committed:
         return None
-    under = batches.find_begun(connection, ran.lineage, begun).plan.declaration_hash
+    under = Batches(connection).find_begun(ran.lineage, begun).plan.declaration_hash
     if under == declarations.fingerprint(pipeline, ran.query):
         return None
-    there = [*units.of_batch(connection, ran.lineage, begun), *authorities.look(connection, ran.lineage, begun)]
+    there = [*Units(connection).of_batch(ran.lineage, begun), *Authorities(connection).look(ran.lineage, begun)]
     if ran.query in begun_anew:
         left = withdraw.by_units(connection, ran.lineage, pipeline.name, ran.query, begun, there)
         seen = {one.sink for one in left if one.must_stay and withdraw.is_written(one, begun)}

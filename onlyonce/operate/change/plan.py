@@ -16,9 +16,9 @@ from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import declared
-from onlyonce.commitlog.declared import Ran
-from onlyonce.commitlog.operate import log_cuts, removals
+from onlyonce.commitlog.declared import Declarations, Ran
+from onlyonce.commitlog.operate.log_cuts import LogCuts
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import identity
@@ -71,16 +71,16 @@ def main(argv: list[str]) -> Report:
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
     """The plan of a pipeline, by the log."""
-    ran = {r.query: r for r in run(database, lambda conn: declared.all_that_ran(conn, pipeline.name))}
+    ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
     found: list[Change] = []
     unknown: list[str] = []
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
-    lives = run(database, lambda conn: declared.lives(conn, pipeline.name))
+    lives = Declarations(database).lives(pipeline.name)
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in lives]
         need, why = CONSEQUENCES["output added"]
-        kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+        kept = Removals(database).kept_from(pipeline.name)
         if kept is not None:
             why = (
                 f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… "
@@ -154,7 +154,7 @@ def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_events` gives up."""
 
     def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before, kept = removals.last_keep(connection, pipeline.name), removals.kept_from(connection, pipeline.name)
+        before, kept = Removals(connection).last_keep(pipeline.name), Removals(connection).kept_from(pipeline.name)
         decision = retention.decide(connection, pipeline) if pipeline.keep_events else None
         return before, retaining.given_up(before, pipeline.keep_events, kept, decision)
 
@@ -169,7 +169,7 @@ def _log(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_log` gives up."""
 
     def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before = log_cuts.kept(connection, pipeline.name).keep
+        before = LogCuts(connection).kept(pipeline.name).keep
         limit, lives, _ = log_cut.due(connection, pipeline) if pipeline.keep_log else (None, [], [])
         return before, keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
 
@@ -197,16 +197,16 @@ def _todo(
 
 
 def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
-    start, end = run(database, lambda conn: declared.last_final(conn, pipeline.name, root.name))
+    start, end = Declarations(database).last_final(pipeline.name, root.name)
     return steps.new_life(pipeline.name, root, of_root, to_micros(start), to_micros(end))
 
 
 def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:
-    windows = run(database, lambda conn: declared.made(conn, pipeline.name, root.name, root.name))
+    windows = Declarations(database).made(pipeline.name, root.name, root.name)
     if not windows:
         return []
     now, parts = declarations.fingerprint(pipeline, root.name), declarations.parts(pipeline, root.name)
-    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+    kept = Removals(database).kept_from(pipeline.name)
     first = None if kept is None else retaining.first_moment(kept, root.window)
     step = steps.backfill(pipeline.name, root, now, parts, windows, first_window, first)
     return [step] if step else []

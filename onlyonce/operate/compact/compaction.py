@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import first_reading, read_upto
@@ -85,7 +85,7 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
     before, done, shortened = len(table.file_uris()), 0, 0
     if not dry_run:
         if of.order is EVENTS:
-            run(database, lambda conn: compaction.raise_to(conn, instance, of.upto))
+            Compactions(database).raise_to(instance, of.upto)
             passing("compact-after-note")
         done = sum(_rewrite(of, instance, group) for group in groups)
         if done:
@@ -105,7 +105,7 @@ def _registry_upto(connection: Connection, instance: str) -> int:
 
     A new life goes on at its end.
     """
-    found = [one for one in compaction.queries(connection, instance) if one.query == "receive"]
+    found = [one for one in Compactions(connection).queries(instance) if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1
     return int(found[0].source_from["reservoirVersion"]) - 1
@@ -113,10 +113,10 @@ def _registry_upto(connection: Connection, instance: str) -> int:
 
 def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
     readers = [
-        reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
+        reader(connection, instance, one) for one in Compactions(connection).queries(instance) if one.query != "receive"
     ]
     return compacting.whole_from(
-        compaction.ended(connection, instance), readers, compaction.compacted(connection, instance)
+        Compactions(connection).ended(instance), readers, Compactions(connection).compacted(instance)
     )
 
 

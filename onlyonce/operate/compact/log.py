@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import log_cuts, removals
-from onlyonce.commitlog.operate.log_cuts import Life
+from onlyonce.commitlog.operate.log_cuts import Life, LogCuts
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
@@ -36,10 +36,10 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
     batches = 0
     if lives and not holds:
         if not dry_run:
-            run(database, lambda conn: log_cuts.begin(conn, instance, keep, limit))
+            LogCuts(database).begin(instance, keep, limit)
             passing("keep-log-after-begin")
         batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
-    since = run(database, lambda conn: log_cuts.kept(conn, instance)).since
+    since = LogCuts(database).kept(instance).since
     return {
         "pipeline": instance,
         "keep_log": str(keep),
@@ -54,11 +54,11 @@ def due(connection: Connection, pipeline: Pipeline) -> tuple[datetime, list[Life
     """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may
     ask for any."""
     assert pipeline.keep_log is not None
-    limit = log_cuts.limit(connection, pipeline.keep_log)
+    limit = LogCuts(connection).limit(pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}
-    found = log_cuts.lives(connection, pipeline.name, _sessions(pipeline), limit)
+    found = LogCuts(connection).lives(pipeline.name, _sessions(pipeline), limit)
     lives = [life for life in found if life.query in declared and life.read_upto is not None]
-    return limit, lives, removals.under_way(connection, pipeline.name)
+    return limit, lives, Removals(connection).under_way(pipeline.name)
 
 
 def _sessions(pipeline: Pipeline) -> list[str]:
@@ -68,11 +68,11 @@ def _sessions(pipeline: Pipeline) -> list[str]:
 def _cut(database: Database, pipeline: Pipeline, life: Life, limit: datetime, *, dry_run: bool) -> int:
     first = None
     if life.query in _sessions(pipeline):
-        first = run(database, lambda conn: log_cuts.first_open(conn, pipeline.name, life.query))
+        first = LogCuts(database).first_open(pipeline.name, life.query)
     after: int | None = -1
     batches = 0
     while after is not None:
-        after, gone = run(database, lambda conn, a=after: log_cuts.cut(conn, life, limit, a, first, dry_run=dry_run))  # type: ignore[misc]
+        after, gone = LogCuts(database).cut(life, limit, after, first, dry_run=dry_run)  # type: ignore[misc]
         batches += gone
         passing("keep-log-after-step")
     return batches

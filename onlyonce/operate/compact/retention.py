@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.operate.removals import Removal
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.removals import Removal, Removals
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
@@ -64,10 +63,10 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | No
     None where all is kept for ever.
     """
     path = settings.data_location(pipeline.name) / "events"
-    removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
+    removal = Removals(database).begun(pipeline.name)
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
-    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name)) or 0
+    kept = Removals(database).kept_from(pipeline.name) or 0
     decision = run(database, lambda conn: decide(conn, pipeline)) if removal is None else None
     meant = removal or Removal(0, *_of(decision))
     found = look(database, pipeline.name, path, meant) if removal or meant.before > kept else Found([], _nothing)
@@ -82,15 +81,15 @@ def decide(connection: Connection, pipeline: Pipeline) -> Decision:
     instance = pipeline.name
     assert pipeline.keep_events is not None
     holds = [*_holds(connection, pipeline)]
-    tide = backfills.frontier_at(connection, instance, retaining.furthest(holds).upto).tide
-    newest = backfills.frontier_at(connection, instance, noted.ended(connection, instance)).tide
+    tide = Backfills(connection).frontier_at(instance, retaining.furthest(holds).upto).tide
+    newest = Backfills(connection).frontier_at(instance, Compactions(connection).ended(instance)).tide
     now = to_micros(datetime.now(UTC)) or 0
-    return retaining.decide(pipeline.keep_events, now, tide, newest, holds, removals.kept_from(connection, instance))
+    return retaining.decide(pipeline.keep_events, now, tide, newest, holds, Removals(connection).kept_from(instance))
 
 
 def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
     """The files with rows that a removal takes, by what the table has now."""
-    last = run(database, lambda conn: noted.last_in(conn, instance, removal.upto))
+    last = Compactions(database).last_in(instance, removal.upto)
     gone = _gone(removal.before, last)
     cuts = (removing.cut(path, file, TIMES, gone) for file in _with_old_rows(path, to_time(removal.before)))
     return Found([cut for cut in cuts if cut], gone)
@@ -112,14 +111,14 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
     removal = run(
         database,
         lambda conn: (
-            removals.begun(conn, instance)
+            Removals(conn).begun(instance)
             if keep is None
-            else removals.begin(conn, instance, keep, lambda conn: decide(conn, pipeline))
+            else Removals(conn).begin(instance, keep, lambda conn: decide(conn, pipeline))
         ),
     )
     if removal is None:  # another has done it meanwhile
         return Removal(0, 0, -1), Found([], _nothing)
-    run(database, lambda conn: noted.raise_to(conn, instance, removal.upto))
+    Compactions(database).raise_to(instance, removal.upto)
     passing("retention-after-begin")
     found = Found([], _nothing)
     while (delta.version(path, app_id) or 0) < removal.number:
@@ -127,22 +126,22 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
         if not found.cuts:
             break
         counts, files = found.counts, len(found.cuts)
-        run(database, lambda conn: removals.count(conn, instance, removal, counts, files))  # noqa: B023 - it is called here
+        Removals(database).count(instance, removal, counts, files)
         passing("retention-after-count")
         removing.remove(path, found.cuts, found.gone, app_id, removal.number)
     passing("retention-before-end")
     version = delta.latest(path)
-    run(database, lambda conn: removals.end(conn, instance, removal, version))
+    Removals(database).end(instance, removal, version)
     return removal, found
 
 
 def _holds(connection: Connection, pipeline: Pipeline) -> Iterator[Hold]:
     instance = pipeline.name
-    yield Hold("the dedup horizon", removals.beyond_horizon(connection, instance))
-    for what in removals.under_way(connection, instance):
+    yield Hold("the dedup horizon", Removals(connection).beyond_horizon(instance))
+    for what in Removals(connection).under_way(instance):
         yield Hold(what, retaining.NOTHING)
     roots = {root.name: root for root in pipeline.roots()}
-    for one in noted.queries(connection, instance):
+    for one in Compactions(connection).queries(instance):
         if one.query in roots:
             upto = retaining.done_upto(compaction.reader(connection, instance, one))
             yield Hold(one.query, upto, _closed_before(connection, instance, roots[one.query]))
@@ -153,12 +152,12 @@ def _holds(connection: Connection, pipeline: Pipeline) -> Iterator[Hold]:
 def _closed_before(connection: Connection, instance: str, root: Output) -> int | None:
     if root.window is None:
         return None
-    closed = backfills.reach(connection, instance, root.name).closed_until(root)
+    closed = Backfills(connection).reach(instance, root.name).closed_until(root)
     late: list[int] = []
     if root.late == "recompute":
-        kept = removals.kept_from(connection, instance)
+        kept = Removals(connection).kept_from(instance)
         first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        late = [start for start, _ in backfills.late_windows(connection, instance, root.name) if start >= first]
+        late = [start for start, _ in Backfills(connection).late_windows(instance, root.name) if start >= first]
     return retaining.closed_before(root.window, closed, late)
 
 

@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.model.batch import is_part, read_upto
 from onlyonce.model.storage.location import Location
@@ -60,6 +60,6 @@ def _age(file: Location) -> float:
 
 
 def _lives(database: Database, instance: str) -> list[tuple[Any, Location]]:
-    known = run(database, lambda conn: compaction.queries(conn, instance))
+    known = Compactions(database).queries(instance)
     home = settings.data_location(instance) / "checkpoints"
     return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]

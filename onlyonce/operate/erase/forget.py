@@ -23,11 +23,11 @@ from sqlalchemy import Connection
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import packed
-from onlyonce.commitlog import views
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.commitlog.operate import erasures
-from onlyonce.commitlog.operate.erasures import Erasure
-from onlyonce.commitlog.outputs import backfills, rejections
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.erasures import Erasure, Erasures
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.outputs.rejections import Rejections
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import ddl
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> Report:
     condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
-    begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))
+    begun = Erasures(database).begun(pipeline.name, condition)
     found = _look(database, pipeline, condition)
     mentions = source_conditions.mentions(pipeline, condition)
     if begun is None:
@@ -100,10 +100,10 @@ def _begin(
     connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
 ) -> Erasure:
     """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(
-        connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids)
+    begun = Erasures(connection).begin(
+        pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids)
     )
-    rejections.forget_ids(connection, pipeline.name, found.records.ids)
+    Rejections(connection).forget_ids(pipeline.name, found.records.ids)
     return begun
 
 
@@ -115,7 +115,7 @@ def _erase(
     Each step finds by itself what is left of it, so it may be killed and run again.
     """
     instance, path = pipeline.name, _events(pipeline)
-    run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
+    Compactions(database).raise_to(instance, erasure.upto)
     records.remove(database, instance, path, pipeline, condition, erasure)
     for passing_by in (settings.blocks_dir(instance), settings.trials_location(instance)):
         stores.of(passing_by).clear(passing_by)
@@ -125,17 +125,17 @@ def _erase(
     passing("forget-after-files")
     _staged(database, instance)
     if found.outbox:
-        run(database, lambda conn: erasures.forget_outbox(conn, [row.row_no for row in found.outbox]))
+        Erasures(database).forget_outbox([row.row_no for row in found.outbox])
     if erasure.ids is not None:
         ids = erasure.ids
-        run(database, lambda conn: erasures.forget_ids(conn, instance, ids))
+        Erasures(database).forget_ids(instance, ids)
     passing("forget-after-beside")
     failed = []
     if erasure.spans:
         failed = _compute_again(database, pipeline, erasure, asked)
         _staged(database, instance)
     for one in failed:
-        run(database, lambda conn: backfills.give_up(conn, instance, one.output))  # noqa: B023 - it is called here
+        Backfills(database).give_up(instance, one.output)
     mentions = source_conditions.mentions(pipeline, condition)
     leftovers.remove(database, pipeline, mentions)
     stored_rows.rewrite(database, REWRITTEN)
@@ -151,7 +151,7 @@ def _erase(
     version = delta.latest(path)
     # The receipt shows whole paths to the person who erases, and stores them without the values.
     stored = [mentions.hidden(one.line()) for one in left]
-    run(database, lambda conn: erasures.end(conn, instance, erasure, version, stored))
+    Erasures(database).end(instance, erasure, version, stored)
     return failed, left
 
 
@@ -160,7 +160,7 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
         records.found(_events(pipeline), pipeline, condition),
         input_files.found(pipeline, condition),
         input_objects.found(pipeline, condition),
-        run(database, lambda conn: erasures.outbox(conn, pipeline.name, condition)),
+        Erasures(database).outbox(pipeline.name, condition),
     )
 
 
@@ -178,7 +178,7 @@ def _packed(ids: list[tuple[int, int]]) -> bytes:
 
 def _staged(database: Database, instance: str) -> None:
     """Staged rows are of whole batches; those of committed ones are not read again, so all of them go."""
-    staged_rows.remove(run(database, lambda conn: erasures.settled(conn, instance)), at_once=True)
+    staged_rows.remove(Erasures(database).settled(instance), at_once=True)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def _receipt(
 
 
 def _counted(database: Database, pipeline: Pipeline, erasure: Erasure) -> dict[str, Any]:
-    [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=erasure.number))
+    [row] = Views(database).rows("erasure", instance=pipeline.name, number=erasure.number)
     return dict(row)
 
 

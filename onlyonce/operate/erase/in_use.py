@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onlyonce.commitlog.operate import erasures
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
@@ -50,7 +50,7 @@ class Found:
 
 def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise where somebody is at work with the records, or is still to take them in or send them."""
-    busy = run(database, lambda conn: erasures.at_work(conn, pipeline.name))
+    busy = Erasures(database).at_work(pipeline.name)
     if busy:
         raise Refused(
             f"{pipeline.name}: {busy[0]} may read records while they are erased",

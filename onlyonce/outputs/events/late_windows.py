@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.operate import retaining
@@ -39,7 +39,7 @@ def windows(database: Database, instance: str, root: Output) -> list[tuple[int, 
     Windows whose other records `keep_events` has removed are left out, and the log says how many."""
 
     def ask(conn: Connection) -> tuple[list[tuple[int, int]], int | None]:
-        return backfills.late_windows(conn, instance, root.name), removals.kept_from(conn, instance)
+        return Backfills(conn).late_windows(instance, root.name), Removals(conn).kept_from(instance)
 
     found, kept = run(database, ask)
     first = 0 if kept is None else retaining.first_moment(kept, root.window)
@@ -56,6 +56,6 @@ def _ready(
     if not late or not before:
         return late
     waiting = run(
-        database, lambda conn: [window for one in before for window in backfills.late_windows(conn, instance, one.name)]
+        database, lambda conn: [window for one in before for window in Backfills(conn).late_windows(instance, one.name)]
     )
     return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]

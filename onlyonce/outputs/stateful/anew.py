@@ -25,7 +25,7 @@ from typing import Protocol, cast
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.context.query import Query
 from onlyonce.database.connect import run
 from onlyonce.declare.outputs.stateful import ANEW, check_anew
@@ -55,7 +55,7 @@ def clear(query: Query, root: Output, steps: list[Step]) -> None:
 
 def _has_begun(query: Query) -> bool:
     def ask(connection: Connection) -> bool:
-        lineages.check_epoch(connection, query.lineage, query.driver.epoch)
-        return lineages.last_batches(connection, query.lineage)[0] is not None
+        Lineages(connection).check_epoch(query.lineage, query.driver.epoch)
+        return Lineages(connection).last_batches(query.lineage)[0] is not None
 
     return run(query.database, ask)

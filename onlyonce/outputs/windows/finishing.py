@@ -23,8 +23,8 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import ask, run
@@ -49,7 +49,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
     The driver of `query` has the highest epoch wherever it may commit.
     """
-    batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
+    batch = Batches(query.database).find_begun(query.lineage, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
             f"batch {query.lineage}/{number} is half written under another declaration than the present one",
@@ -71,9 +71,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return what the batch before was to do; None before the first."""
-    return (
-        run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1)).plan if number else None
-    )
+    return Batches(query.database).find_begun(query.lineage, number - 1).plan if number else None
 
 
 def _rows(
@@ -117,7 +115,7 @@ def _other_lookups(query: Query, batch: Batch) -> int | None:
 
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     schema = "oo_lineage string, oo_batch bigint"
     read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
     rows = _events(context, versions.upto).join(F.broadcast(read), ["oo_lineage", "oo_batch"], "left_semi")
@@ -143,7 +141,7 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
 
 def _closed(context: RunContext, root: Output, version: int) -> int | None:
     assert root.window is not None
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))
 
 

@@ -16,13 +16,11 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.batches import COUNTED
-from onlyonce.commitlog.outputs import panes
+from onlyonce.commitlog.batches import COUNTED, Batches
+from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch
 from onlyonce.outputs.events.replayed import Versions
@@ -54,7 +52,7 @@ def received(context: RunContext, query: Query, versions: Versions) -> list[Any]
     """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
     batches as it takes."""
     after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
-    return run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
+    return Batches(query.database).received(context.instance, after, versions.upto)
 
 
 def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
@@ -95,12 +93,11 @@ def written(
     whole = not root.is_early and not as_they_come
     for output, made in windows.items():
         if as_they_come:
-            panes.add_rows(conn, batch, context.instance, output, made)
+            Panes(conn).add_rows(batch, context.instance, output, made)
         else:
-            batches.add_panes(conn, batch, context.instance, output, made, final=whole)
+            Batches(conn).add_panes(batch, context.instance, output, made, final=whole)
     if not whole:
-        panes.close(
-            conn,
+        Panes(conn).close(
             context.instance,
             root,
             [output.name for output in chain],

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.sinks import files
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.failpoints import passing
@@ -82,7 +83,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
 
 def _commit(work: Work, batches: Batches, tally: Tally) -> int:
     with session_of(work.database, work.unit) as database:
-        there = run(database, lambda connection: units.find(connection, work.unit))
+        there = Units(database).find(work.unit)
     if there is not None:
         for _ in batches:
             pass
@@ -112,13 +113,13 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
 def _record(work: Work, made: list[Written], tally: Tally) -> bool:
     """The unit's transaction; gives whether this attempt's files count."""
     with session_of(work.database, work.unit) as database, transaction(database) as connection:
-        there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+        there = Units(connection).claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
         passing("files-unit-after-claim")
         if there is not None:
             _agree(work, there, tally)
             return False
-        files.record(connection, work.unit, work.place, work.sink.shards, made)
-        units.fill(connection, work.unit, tally.content())
+        Files(connection).record(work.unit, work.place, work.sink.shards, made)
+        Units(connection).fill(work.unit, tally.content())
         passing("files-unit-before-commit")
     return True
 
@@ -127,7 +128,7 @@ def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
     """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
     with session_of(work.database, work.unit) as database:
         there, temporaries = run(
-            database, lambda connection: (units.find(connection, work.unit), files.of_unit(connection, work.unit))
+            database, lambda connection: (Units(connection).find(work.unit), Files(connection).of_unit(work.unit))
         )
     if there is None:
         # Its files stay for the sweep: nobody can say that the COMMIT is not still on its way.

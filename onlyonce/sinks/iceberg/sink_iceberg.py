@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Iceberg, Output, target
@@ -102,8 +102,8 @@ class IcebergWriter:
         """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
         witness.end(connection, batch, self._output.name)
         if self._snapshot is not None:
-            units.note_snapshot(
-                connection, UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
+            Units(connection).note_snapshot(
+                UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
             )
 
     @cached_property

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -113,9 +114,9 @@ class MySQLWriter:
         def work(connection: Connection) -> None:
             for partition in range(plan.partitions):
                 unit = UnitId(plan.lineage, plan.batch_id, self._output.name, partition)
-                there = units.claim(connection, units.Claim(unit, epoch, "driver", "data"))
+                there = Units(connection).claim(units.Claim(unit, epoch, "driver", "data"))
                 if there is None:
-                    units.fill(connection, unit, nothing)
+                    Units(connection).fill(unit, nothing)
                 else:
                     compare(unit, there, nothing)
 
@@ -144,7 +145,7 @@ class MySQLWriter:
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
-        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+        return Units(self._database).noted(plan.lineage, plan.batch_id, name)
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:

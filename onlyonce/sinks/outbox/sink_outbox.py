@@ -17,9 +17,10 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import outbox
+from onlyonce.commitlog.sinks.outbox import OutboxRows
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
@@ -60,7 +61,7 @@ class OutboxWriter:
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
-        self._origin = run(self._database, lambda conn: outbox.origin(conn, self._lineage))
+        self._origin = OutboxRows(self._database).origin(self._lineage)
 
     def lengths(self) -> Lengths:
         """None: a value may be of any length."""
@@ -108,7 +109,7 @@ class OutboxWriter:
     def end(self, connection: Connection, batch: Batch) -> None:
         """See that all partitions have their unit."""
         plan = batch.plan
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        logged = Units(connection).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
 
     def _order_by(self) -> tuple[str, ...]:

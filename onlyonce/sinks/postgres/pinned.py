@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken
@@ -34,7 +34,7 @@ def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) ->
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
     """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
-    there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
+    there = Units(database).contents(plan.lineage, plan.batch_id, sink)
     if not there:
         return
     meant = content_hash.tallied(pinned, schema, [F.col(PARTITION)])
@@ -48,7 +48,7 @@ def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, noth
     plan = batch.plan
 
     def work(connection: Connection) -> None:
-        there = units.commit_alike(connection, plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
+        there = Units(connection).commit_alike(plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
         if not batch.at_least_once:
             for unit, found in there.items():
                 compare(unit, found, nothing)

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
-from onlyonce.database.connect import Database, do, run
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database, do
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
@@ -62,11 +63,11 @@ class PinnedUnits:
         """Copy the units of another authority than the platform to its log; see that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
-            for row in run(self.database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id)):
+            for row in Units(self.database).of_batch(plan.lineage, plan.batch_id):
                 values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
                 values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": authority}
                 do(connection, "units", "copy_to_log", **values)
         if batch.at_least_once:
             return
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        logged = Units(connection).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)

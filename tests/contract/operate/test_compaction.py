@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.database.connect import run
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
@@ -64,7 +63,7 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     )
     assert times == sorted(times)
     assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 4
-    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == first["up to version"]
+    assert Compactions(shop.log.database).compacted("shop") == first["up to version"]
 
 
 def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> None:  # noqa: F811
@@ -118,7 +117,7 @@ def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(sh
     done = compact(shop)
 
     assert (done["up to version"], done["held by"]) == (planned, "later")
-    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == planned
+    assert Compactions(shop.log.database).compacted("shop") == planned
     there = set(DeltaTable(str(shop.events)).file_uris())
     for version in range(planned + 1, delta.latest(shop.events)):
         assert {str(file.path) for file in log_entries.added(shop.events, version)} <= there

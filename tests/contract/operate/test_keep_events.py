@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import backfills, releases
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.outputs.releases import Releases
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
@@ -183,7 +184,7 @@ def test_what_may_ask_for_a_record_holds_it_and_is_named(old: Shop, name: str) -
     done = retain(old)
 
     assert (done["held by"], done["removed"], multiset(rows(old))) == (by, 0, before)
-    assert run(old.log.database, lambda conn: removals.kept_from(conn, "shop")) is None
+    assert Removals(old.log.database).kept_from("shop") is None
 
 
 def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: Shop) -> None:
@@ -268,8 +269,8 @@ def backfill(shop: Shop, start: datetime) -> None:  # noqa: F811
     """Begin one, of a day."""
     span = Span.of(start, start + timedelta(days=1))
     request = backfills.Request("shop", "per_shop", span, "person", "hash")
-    driver = run(shop.log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
-    run(shop.log.database, lambda conn: backfills.begin(conn, driver, request, 1))
+    driver = Backfills(shop.log.database).open_lineage(request, "run")
+    Backfills(shop.log.database).begin(driver, request, 1)
 
 
 def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) -> None:
@@ -280,7 +281,7 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     with pytest.raises(Refused) as early:
         backfill(old, at(DAY - 1))
     with pytest.raises(Refused) as new:
-        run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "another"))
+        Removals(old.log.database).refuse_first_life("shop", "another")
     with pytest.raises(Refused) as again:
         lineage.new("shop/per_shop", yes=True)
 
@@ -288,14 +289,14 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     assert "--from-kept" in new.value.hint
     backfill(old, at(DAY))
     assert lineage.new("shop/per_shop", yes=True, from_kept=True).facts["new"] == "shop/per_shop/2"
-    live = run(old.log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    live = Lineages(old.log.database).live("shop", "per_shop")
     assert live is not None
     assert (live.start_from or {})["first_window"] == to_micros(at(DAY))
     old.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'balance'")
     with pytest.raises(Refused):
-        run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "balance"))
+        Removals(old.log.database).refuse_first_life("shop", "balance")
     assert lineage.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
-    run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "balance"))
+    Removals(old.log.database).refuse_first_life("shop", "balance")
 
 
 def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
@@ -305,18 +306,18 @@ def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
     retain(old)
 
     with pytest.raises(Retryable):
-        run(old.log.database, lambda conn: releases.begin(conn, "shop", "invalid", "run", version, sets))
+        Releases(old.log.database).begin("shop", "invalid", "run", version, sets)
     now = delta.latest(old.events)
-    run(old.log.database, lambda conn: releases.begin(conn, "shop", "invalid", "run", now, sets))
+    Releases(old.log.database).begin("shop", "invalid", "run", now, sets)
 
 
 def test_a_batch_of_which_records_went_has_so_many_fewer_to_be_met(old: Shop) -> None:
     """So a new output's first batch adds up; and who traces such a record is told."""
-    from onlyonce.commitlog import batches
+    from onlyonce.commitlog.batches import Batches
 
     retain(old)
 
-    met = run(old.log.database, lambda conn: batches.received(conn, "shop", -1, delta.latest(old.events)))
+    met = Batches(old.log.database).received("shop", -1, delta.latest(old.events))
     there = Counter(row["oo_batch"] for row in rows(old) if row["oo_kind"] == "kept")
     assert {one.batch_id: one.kept for one in met} == {batch: there[batch] for batch in range(DAYS)}
     report, _ = trace.trace(old.log.database, old.pipeline, "shop", record_id.asked(old.pipeline, ["a0"]))

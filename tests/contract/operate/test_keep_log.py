@@ -14,6 +14,7 @@ from psycopg2.extras import Json
 from docs.generate import specification
 from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import ask, run
 from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
@@ -152,7 +153,7 @@ def numbers(log: Log) -> dict[str, Any]:
     found["a new life"] = run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None))
     span = Span.of(begin, end)
     request = backfills.Request("shop", OUTPUT, span, "person", "d1")
-    found["a backfill"] = run(log.database, lambda conn: backfills.met(conn, request, span, BATCHES))
+    found["a backfill"] = Backfills(log.database).met(request, span, BATCHES)
     return found
 
 

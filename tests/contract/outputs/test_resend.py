@@ -15,10 +15,8 @@ import psycopg2
 import pytest
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 from onlyonce.model.errors import Superseded
@@ -55,8 +53,8 @@ class Attempt:
         span = Span.of(DAY + self.hours[0] * HOUR, DAY + self.hours[1] * HOUR)
         self.asked = Request("shop", self.box.output, span, "person", "d1")
         database = self.box.log.database
-        self.driver = run(database, lambda conn: backfills.open_lineage(conn, self.asked, "run"))
-        self.number = run(database, lambda conn: backfills.begin(conn, self.driver, self.asked, 7))
+        self.driver = Backfills(database).open_lineage(self.asked, "run")
+        self.number = Backfills(database).begin(self.driver, self.asked, 7)
 
     def put(self, rows: Sequence[Row]) -> str:
         """Its unit."""
@@ -64,9 +62,8 @@ class Attempt:
 
     def end(self) -> None:
         """The transaction that ends it."""
-        run(
-            self.driver.session(self.box.log.database),
-            lambda conn: backfills.end(conn, self.driver, self.asked, self.number, self.asked.span, {}, NOTHING),
+        Backfills(self.driver.session(self.box.log.database)).end(
+            self.driver, self.asked, self.number, self.asked.span, {}, NOTHING
         )
 
 

@@ -11,8 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, declared, lineages, units
-from onlyonce.commitlog.declared import Declared
+from onlyonce.commitlog import units
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations, Declared
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.model.errors import Refused, Retryable
@@ -49,9 +53,9 @@ class Output:
     def __init__(self, log: Log, write: str, target: str) -> None:
         self.log, self.driver = log, log.start("shop", "per_shop")
         parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
-        run(log.database, lambda conn: declared.keep(conn, Declared("shop", "per_shop", "d1", parts)))
-        run(log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan_of(self.driver), Frontier()))
-        self.app_id = owner.app_id(run(log.database, authorities.identity), self.driver.lineage, "per_shop")
+        Declarations(log.database).keep(Declared("shop", "per_shop", "d1", parts))
+        Batches(log.database).begin(self.driver, "shop", plan_of(self.driver), Frontier())
+        self.app_id = owner.app_id(Authorities(log.database).identity(), self.driver.lineage, "per_shop")
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
     def unit(self, kind: Any, rows: int) -> None:
@@ -59,8 +63,8 @@ class Output:
         name = UnitId(self.driver.lineage, 0, "per_shop", 0)
 
         def work(conn: Any) -> None:
-            units.claim(conn, units.Claim(name, self.driver.epoch, "driver", kind))
-            units.fill(conn, name, Content(rows, "hash"))
+            Units(conn).claim(units.Claim(name, self.driver.epoch, "driver", kind))
+            Units(conn).fill(name, Content(rows, "hash"))
 
         run(self.log.database, work)
 
@@ -102,7 +106,7 @@ def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) ->
     lineage.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
-    live = run(home.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    live = Lineages(home.database).live("shop", "per_shop")
     assert live is not None
     assert live.lineage == "shop/per_shop/2"
 
@@ -237,7 +241,7 @@ def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
 def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:
     """The transaction that it has taken in `events` is not taken for the batch's rows."""
     driver = home.start("shop", "receive")
-    run(home.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    Batches(home.database).begin(driver, "shop", plan_of(driver), None)
     events = settings.data_dir("shop") / "events"
     commit(events, EMPTY, "another", 0)
     with pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import psycopg2
 import pytest
 
 from docs.generate import specification
-from onlyonce.commitlog.operate import retention
+from onlyonce.commitlog.operate.retention import Retention
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused, Retryable, Superseded
@@ -146,7 +145,7 @@ def test_a_refusal_is_a_dead_letter_at_once_and_the_way_out_sends_it(box: Outbox
         box.deliver(hook(endpoint))
         assert len(endpoint.requests) == 9
         cured.append(True)
-        run(box.log.database, lambda conn: outbox.retry_dead(conn, "shop", ["notify"]))
+        OutboxRows(box.log.database).retry_dead("shop", ["notify"])
         box.deliver(hook(endpoint))
 
     assert endpoint.ids() == ids(rows)
@@ -427,7 +426,7 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
 
     gone = []
     for days in (32, 30, 30):
-        gone.append(run(box.log.database, partial(retention.remove_delivered, keep_days=days)))
+        gone.append(Retention(box.log.database).remove_delivered(days))
 
     assert gone == [0, 2, 0]
     assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
@@ -157,7 +157,7 @@ def test_files_stay_longer_than_whatever_is_under_way(log: Log, monkeypatch: pyt
     monkeypatch.setenv("ONLYONCE_VACUUM_HOURS", "24")
     assert maintain.keep_hours(log.database) == settings.vacuum_hours() == 24
     driver = log.start("shop", "per_shop")
-    run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    Batches(log.database).begin(driver, "shop", plan_of(driver), None)
     log.rows("UPDATE onlyonce_private.batches SET begun_at = clock_timestamp() - interval '10 days'")
 
     assert maintain.keep_hours(log.database) >= 240

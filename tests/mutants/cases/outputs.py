@@ -422,8 +422,8 @@ MUTANTS = (
         "onlyonce/outputs/stateful/anew.py",
         Replace(
             "_has_begun.ask",
-            "lineages.last_batches(connection, query.lineage)[0] is not None",
-            "False and lineages.last_batches(connection, query.lineage)",
+            "Lineages(connection).last_batches(query.lineage)[0] is not None",
+            "False and Lineages(connection).last_batches(query.lineage)",
         ),
         tests=(
             "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",

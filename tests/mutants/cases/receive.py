@@ -132,7 +132,7 @@ MUTANTS = (
         "merge-unfenced",
         "a driver that was superseded merges chunks",
         "onlyonce/receive/merge_as_it_grows.py",
-        Delete("_merge_one", "check_epoch(connection, driver.lineage, driver.epoch)"),
+        Delete("_merge_one", "Lineages(connection).check_epoch(driver.lineage, driver.epoch)"),
         tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
@@ -152,26 +152,26 @@ MUTANTS = (
             "_close",
             """
             with context.receiving:
-                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = f"{query.lineage}/close"
                 commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()
         """,
             """
             if True:
-                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = f"{query.lineage}/close"
                 commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()

@@ -333,7 +333,7 @@ MUTANTS = (
         "outputs-11-table-of-a-team",
         "a drop removes a table because of its name alone",
         "onlyonce/commitlog/operate/dropping.py",
-        Always("drop_table", "note_of(connection, schema, beside) == note"),
+        Always("Drops.drop_table", "self.note_of(schema, beside) == note"),
         tests=(
             "tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",
         ),

@@ -1,0 +1,49 @@
+"""Statements by concern: a class for each, whose public methods are one transaction.
+
+Over a database a method runs in a transaction of its own, and again while the database is away (`connect.run`). Over a
+connection it is a part of that connection's transaction: so methods are put together from others.
+
+Who calls it: `onlyonce.commitlog` and `onlyonce.catalog`. Errors: those of `run`; AssertionError where statements are
+run outside a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from onlyonce.database.connect import Database, run
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+Concern = TypeVar("Concern", bound="Transactions")
+
+
+class Transactions:
+    """The transactions of one concern, in a database or within a transaction that is open."""
+
+    def __init__(self, place: Database | Connection) -> None:
+        self.place = place
+
+    @property
+    def connection(self) -> Connection:
+        """The open transaction."""
+        assert isinstance(self.place, Connection), "a method with statements must be @one_transaction"
+        return self.place
+
+
+def one_transaction(
+    work: Callable[Concatenate[Concern, Asked], Answer],
+) -> Callable[Concatenate[Concern, Asked], Answer]:
+    """Make a method one transaction, or a part of the one that is open."""
+
+    @wraps(work)
+    def whole(self: Concern, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        if isinstance(self.place, Connection):
+            return work(self, *args, **kwargs)
+        return run(self.place, lambda connection: work(type(self)(connection), *args, **kwargs))
+
+    return whole
