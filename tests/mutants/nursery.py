@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 from tests.mutants import hook
 
@@ -50,8 +51,11 @@ class Nursery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         assert self._process.stdin
-        if kind is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # a test that runs would not end by itself
+        if kind is not None:  # a test that runs would not end by itself, nor servers and drivers that it has started
+            from onlyonce.local import processes  # not above: what runs the mutants has nothing of the product
+
+            nursery = psutil.Process(self._process.pid)
+            processes.stop([nursery, *nursery.children(recursive=True)], patience=0)
         self._process.stdin.close()
         self._process.wait()
 

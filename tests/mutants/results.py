@@ -39,8 +39,9 @@ def save(name: str, verdict: str, why: str) -> None:
     at = datetime.now(UTC).isoformat(timespec="seconds")
     known = load() | {name: Result(verdict=verdict, commit=git("rev-parse", "HEAD"), at=at, why=why)}
     partial = FILE.with_suffix(".partial")
-    kept = {name: known[name] for name in sorted(known) if name in MUTANTS}
-    partial.write_text(json.dumps({"mutants": kept, "holes": holes()}, indent=1, ensure_ascii=False) + "\n")
+    kept = {name: known[name] for name in known if name in MUTANTS}
+    everything = {"mutants": kept, "holes": holes()}
+    partial.write_text(json.dumps(everything, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     partial.replace(FILE)
 
 

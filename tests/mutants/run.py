@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onlyonce.local import processes
 from onlyonce.testing.crashtest import scratch
 from tests.mutants import results
 from tests.mutants.mutant import Mutant
@@ -65,7 +66,9 @@ class Bench:
     def _outcomes(self, tests: Iterable[str], mutant: str = "") -> Outcomes:
         report, told = self.folder / "report.xml", self.folder / "told"
         report.unlink(missing_ok=True)
-        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", f"--timeout={TIMEOUT}"]
+        # A folder of the bench's own: pytest's would first clear away what earlier sessions of this machine have left.
+        own = [f"--junitxml={report}", f"--basetemp={self.folder / 'tests'}"]
+        options = ["-q", "-p", "no:cacheprovider", f"--timeout={TIMEOUT}", *own]
         self.nursery.pytest(mutant, [*options, *sorted(set(tests))], told, ONLYONCE_TEST_SERVER=str(self.server.folder))
         if not report.exists():
             print(told.read_text()[-3000:], flush=True)
@@ -128,7 +131,8 @@ def main() -> int:
         return 64
     mutants = [MUTANTS[name] for name in wanted.names] or results.due(only_changed=wanted.changed)
     chosen = [mutant for mutant in mutants if not (wanted.no_spark and mutant.spark)]
-    return run(chosen, wanted.minutes) if chosen else 0
+    with processes.sigterm_like_ctrl_c():
+        return run(chosen, wanted.minutes) if chosen else 0
 
 
 if __name__ == "__main__":
