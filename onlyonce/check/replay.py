@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
-from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model.errors import Refused
@@ -77,7 +77,7 @@ def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Fr
     return tables.as_of(spark, lookups, tables.newest(lookups)).frames
 
 
-def _batch(instance: str, number: int) -> tuple[list[Any], int]:
+def _batch(instance: str, number: int) -> tuple[list[Received], int]:
     """The batch, and how many of its records are removed. Raises Refused where all are."""
     database = Database(settings.database_url())
     found = Batches(database).receive_batch(instance, number)
@@ -88,14 +88,9 @@ def _batch(instance: str, number: int) -> tuple[list[Any], int]:
             hint=f"onlyonce batches {instance} shows those that there are",
         )
     [batch] = found
-    gone, kept = run(
-        database,
-        lambda conn: (
-            Removals(conn).removed_of(batch.lineage, batch.batch_id, "kept"),
-            Removals(conn).kept_from(instance),
-        ),
-    )
+    gone = Removals(database).removed_of(batch.lineage, batch.batch_id, "kept")
     if gone and gone == batch.kept:
+        kept = Removals(database).kept_from(instance)
         raise Refused(
             f"all records of batch {number} of {instance} are removed from `events` (keep_events)",
             data=NOTHING,

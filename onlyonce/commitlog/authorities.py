@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from onlyonce import environment, settings
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.commitlog.units import Units
+from onlyonce.commitlog.units import Unit, Units
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do, run, transaction
 from onlyonce.database.migrate import migrate_authority
@@ -108,8 +107,8 @@ class Authorities(Transactions):
                 Authorities(there)._tell(driver, one.authority, ours)
 
     @one_transaction
-    def units_elsewhere(self, driver: Driver, batch_id: int) -> list[Any]:
-        """The units of a batch that other databases alone have, as rows of the query `of_batch`.
+    def units_elsewhere(self, driver: Driver, batch_id: int) -> list[Unit]:
+        """The units of a batch that other databases alone have.
 
         Fences first, so the answer stays.
         """
@@ -117,7 +116,7 @@ class Authorities(Transactions):
         return self.look(driver.lineage, batch_id)
 
     @one_transaction
-    def look(self, lineage: str, batch_id: int) -> list[Any]:
+    def look(self, lineage: str, batch_id: int) -> list[Unit]:
         """The same at this moment, without a fence: an older driver may be about to commit more. For who only looks."""
         logged = {row.unique_id for row in Units(self.connection).of_batch(lineage, batch_id)}
         found = []

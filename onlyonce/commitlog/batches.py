@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -35,9 +35,9 @@ from onlyonce.model.batch import (
     to_time,
 )
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Tides
 from onlyonce.model.units import Counts
 
-FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
@@ -46,6 +46,25 @@ COUNTED = pa.schema({
 any."""
 WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
 """What a batch has written of each window."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A committed batch of receive. `compacted`: its rows may be in other files than its commit's by now."""
+
+    lineage: str
+    batch_id: int
+    kept: int
+    delta_version: int
+    compacted: bool
+
+
+@dataclass(frozen=True)
+class MetFirst:
+    """A batch that has met the first records of some windows. `told`: the log has all such batches, of this lineage."""
+
+    source_from: dict[str, Any] | None
+    told: bool
 
 
 class Batches(Transactions):
@@ -122,7 +141,7 @@ class Batches(Transactions):
         plan = batch.plan
         there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
         units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
-        total = {name: sum(getattr(u, name) for u in there) for name in FATES}
+        total = {name: sum(getattr(u, name) for u in there) for name in units.FATES}
         largest = to_micros(max((u.largest for u in there if u.largest), default=None))
         self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
         return total
@@ -139,7 +158,7 @@ class Batches(Transactions):
         bounded: bool,
     ) -> dict[str, int]:
         """The same for a receive batch without units, by what was counted in its commit to `events`."""
-        total = {name: getattr(counts, name) for name in FATES}
+        total = {name: getattr(counts, name) for name in units.FATES}
         largest = to_micros(counts.largest)
         self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
         return total
@@ -153,6 +172,16 @@ class Batches(Transactions):
         """A batch as the log has it; None where it has none."""
         rows = ask(self.connection, "batches", "find", lineage=lineage, batch_id=batch_id)
         return _from_row(rows[0]) if rows else None
+
+    @one_transaction
+    def oldest_begun(self) -> float:
+        """For how many seconds the oldest batch or backfill of all is under way; 0 where none is."""
+        return float(ask(self.connection, "batches", "oldest_begun")[0].seconds or 0)
+
+    @one_transaction
+    def standing(self, instance: str) -> tuple[Frontier, Tides, int | None]:
+        """The frontier, how far each source has come, and the number of the last batch that receive has committed."""
+        return self.frontier(instance), Turns(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction
     def find_begun(self, lineage: str, batch_id: int) -> Batch:
@@ -186,16 +215,19 @@ class Batches(Transactions):
         )
 
     @one_transaction
-    def received(self, instance: str, after: int, upto: int) -> list[Any]:
+    def received(self, instance: str, after: int, upto: int) -> list[Received]:
         """The committed receive batches with versions of `events` in (after, upto]."""
-        return ask(self.connection, "batches", "received", instance=instance, after=after, upto=upto)
+        rows = ask(self.connection, "batches", "received", instance=instance, after=after, upto=upto)
+        return [Received(**row._mapping) for row in rows]
 
     @one_transaction
-    def met_first(self, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int) -> Any | None:
+    def met_first(
+        self, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
+    ) -> MetFirst | None:
         """Of an output's committed batches the first that has met records in time of windows which end in an interval,
         in microseconds; None if none has.
 
-        `longest` is the length of a window. `told`: whether the log has all such batches, of this lineage."""
+        `longest` is the length of a window."""
         after, upto = ends
         found = ask(
             self.connection,
@@ -208,20 +240,24 @@ class Batches(Transactions):
             after=to_time(after),
             upto=to_time(upto),
         )
-        return found[0] if found else None
+        return MetFirst(**found[0]._mapping) if found else None
 
     @one_transaction
-    def receive_batch(self, instance: str, number: int) -> list[Any]:
+    def receive_batch(self, instance: str, number: int) -> list[Received]:
         """The committed receive batch of that number, of the last life that has one; none where there is none."""
-        return ask(self.connection, "batches", "receive_batch", instance=instance, number=number)
+        rows = ask(self.connection, "batches", "receive_batch", instance=instance, number=number)
+        return [Received(**row._mapping) for row in rows]
 
     @one_transaction
-    def final_windows(self, instance: str, output: str, lineage: str, after: int | None) -> list[Any]:
-        """The windows that other lives of an output have closed, and that end after a time (None: all)."""
-        return ask(
+    def final_windows(
+        self, instance: str, output: str, lineage: str, after: int | None
+    ) -> list[tuple[datetime, datetime]]:
+        """The windows (start, end) that other lives of an output have closed, and that end after a time (None: all)."""
+        rows = ask(
             self.connection, "relive", "final_windows",
             instance=instance, output=output, lineage=lineage, after=to_time(after),
         )  # fmt: skip
+        return [(row.window_start, row.window_end) for row in rows]
 
     @one_transaction
     def read_before(self, lineage: str) -> int:

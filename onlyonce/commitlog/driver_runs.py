@@ -6,11 +6,12 @@ promised: that a killed driver has an end in the log.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.database.connect import Database, ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError
@@ -36,6 +37,22 @@ class DriverRuns(Transactions):
         return DriverRun(*tuple(rows[0])) if rows else None
 
     @one_transaction
+    def begin(self, dag_id: str, run_id: str, pipeline: str) -> int:
+        """A driver of a run begins; gives its number."""
+        rows = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return int(rows[0].attempt)
+
+    @one_transaction
+    def end(self, dag_id: str, run_id: str, pipeline: str, ended: DriverRun) -> None:
+        """Say how a driver ended."""
+        do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
+
+    @one_transaction
+    def clock(self) -> tuple[float, float]:
+        """The time by this process's clock, and by PostgreSQL's a moment later."""
+        return time.time(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
+
+    @one_transaction
     def remove(self, keep_days: int) -> int:
         """Remove what began so long ago; gives how many runs."""
         return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
@@ -50,16 +67,13 @@ def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) ->
     if dag_id is None:
         yield
         return
-    known = {"dag_id": dag_id, "run_id": run_id, "pipeline": pipeline}
-    attempt = run(database, lambda conn: ask(conn, "driver_runs", "begin", **known)[0].attempt)
+    runs = DriverRuns(database)
+    attempt = runs.begin(dag_id, run_id, pipeline)
     passing("driver-after-begin")
 
     def end(exit_code: int, why: str | None) -> None:
         passing("driver-before-end")
-        run(
-            database,
-            lambda conn: do(conn, "driver_runs", "end", **known, attempt=attempt, exit_code=exit_code, why=why),
-        )
+        runs.end(dag_id, run_id, pipeline, DriverRun(attempt, exit_code, why))
         passing("driver-after-end")
 
     try:

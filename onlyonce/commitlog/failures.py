@@ -16,6 +16,7 @@ from typing import Any
 from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.failpoints import passing
 from onlyonce.model.poison import Place
 
 
@@ -48,6 +49,7 @@ class FailedAttempts(Transactions):
         self.withdraw(driver, instance, batch_id)
         told = json.dumps([[*place, reason] for place, reason in refused.items()])
         do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+        passing("poison-before-commit")
 
     @one_transaction
     def withdraw(self, driver: Driver, instance: str, batch_id: int) -> None:

@@ -144,6 +144,12 @@ class Lineages(Transactions):
         return row.begun, row.committed
 
     @one_transaction
+    def has_begun(self, driver: Driver) -> bool:
+        """Whether a driver's lineage has begun a batch. Raises Superseded."""
+        self.check_epoch(driver.lineage, driver.epoch)
+        return self.last_batches(driver.lineage)[0] is not None
+
+    @one_transaction
     def last_bounded(self, pipeline: str) -> tuple[str, bool] | None:
         """The last bounded run of a pipeline, and whether it has finished."""
         rows = ask(self.connection, "lineages", "last_bounded", pipeline=pipeline)

@@ -4,15 +4,22 @@ docs/specification/unit.md."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from math import isfinite
 from typing import Any, Literal
+
+from sqlalchemy import Row
 
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, FloatSum, UnitId
+
+FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
+"""What a unit of receive counts its records by."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,37 @@ class Claim:
     epoch: int
     attempt: str
     kind: Literal["data", "witness"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of a batch, as a log or a sink's own database has it.
+
+    Only a unit of receive has the counts of its records, from `kept` on.
+    """
+
+    unique_id: str
+    sink: str
+    partition: int
+    epoch: int
+    attempt: str
+    kind: str
+    rows: int
+    content_hash: str
+    float_sums: dict[str, Any]
+    committed_at: datetime
+    writes: int
+    kept: int = 0
+    invalid: int = 0
+    remnant: int = 0
+    duplicate: int = 0
+    unknown_fields: int = 0
+    largest: datetime | None = None
+
+    @property
+    def content(self) -> Content:
+        """What it holds."""
+        return _content(self.rows, self.content_hash, self.float_sums)
 
 
 class Units(Transactions):
@@ -52,7 +90,7 @@ class Units(Transactions):
     @one_transaction
     def fill(self, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
         """Store what the unit holds, in the transaction of its claim."""
-        fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
+        fates: dict[str, Any] = dict.fromkeys((*FATES, "largest"))
         if counts is not None:
             fates = {name: getattr(counts, name) for name in fates}
         do(
@@ -94,18 +132,27 @@ class Units(Transactions):
     def find(self, unit: UnitId) -> Content | None:
         """The content of a unit that is in the log."""
         rows = ask(self.connection, "units", "find", unique_id=str(unit))
-        return _content(rows[0]) if rows else None
+        return _content(rows[0].rows, rows[0].content_hash, _float_sums(rows[0])) if rows else None
 
     @one_transaction
     def contents(self, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
         """The units of one sink's batch that are in the log, each with its content."""
-        there = [row for row in self.of_batch(lineage, batch_id) if row.sink == sink]
-        return {UnitId(lineage, batch_id, sink, row.partition): _content(row) for row in there}
+        there = [one for one in self.of_batch(lineage, batch_id) if one.sink == sink]
+        return {UnitId(lineage, batch_id, sink, one.partition): one.content for one in there}
 
     @one_transaction
-    def of_batch(self, lineage: str, batch_id: int) -> list[Any]:
-        """All units of a batch, as rows of the query `of_batch`."""
-        return ask(self.connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)
+    def of_batch(self, lineage: str, batch_id: int) -> list[Unit]:
+        """All units of a batch."""
+        return [_unit(row) for row in ask(self.connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)]
+
+    @one_transaction
+    def copy(self, lineage: str, batch_id: int, unit: Unit, authority: str) -> None:
+        """Copy a unit from the database of another authority."""
+        values = asdict(unit) | {"float_sums": json.dumps(unit.float_sums)}
+        do(
+            self.connection, "units", "copy_to_log",
+            lineage=lineage, batch_id=batch_id, authority=authority, **values,
+        )  # fmt: skip
 
     @one_transaction
     def note_snapshot(self, unit: UnitId, snapshot_id: int) -> None:
@@ -127,11 +174,11 @@ class Units(Transactions):
         return int(ask(self.connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
 
 
-def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
+def expect(there: Iterable[Unit], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
     """Stop unless each of the recorded partitions has its unit. Called before a batch ends."""
-    there = {row.partition for row in rows if row.sink == sink}
-    if there != set(range(partitions)):
-        missing = sorted(set(range(partitions)) - there) or sorted(there - set(range(partitions)))
+    found = {one.partition for one in there if one.sink == sink}
+    if found != set(range(partitions)):
+        missing = sorted(set(range(partitions)) - found) or sorted(found - set(range(partitions)))
         raise InvariantBroken(
             f"batch {lineage}/{batch_id}: the units of {sink} don't match its {partitions} partitions: {missing}",
             data="the batch is not marked as committed",
@@ -139,12 +186,18 @@ def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: 
         )
 
 
-def _content(row: Any) -> Content:
-    return Content(row.rows, row.content_hash, {name: _float_sum(*values) for name, values in float_sums(row).items()})
+def _unit(row: Row[Any]) -> Unit:
+    known = row._mapping
+    counts = {name: known.get(name) or 0 for name in FATES}
+    return Unit(**{**known, "float_sums": _float_sums(row), **counts})
 
 
-def float_sums(row: Any) -> dict[str, Any]:
-    """The sums of a unit's row. MySQL gives JSON as its text."""
+def _content(rows: int, exact: str, sums: dict[str, Any]) -> Content:
+    return Content(rows, exact, {name: _float_sum(*values) for name, values in sums.items()})
+
+
+def _float_sums(row: Row[Any]) -> dict[str, Any]:
+    # MySQL gives JSON as its text.
     found = row.float_sums or {}
     return dict(json.loads(found) if isinstance(found, str) else found)
 

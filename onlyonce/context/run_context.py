@@ -9,10 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from threading import Condition
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pyspark.sql import SparkSession
-from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import declared, lineages
@@ -24,7 +23,7 @@ from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.operate.dropping import Drops
 from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
@@ -155,7 +154,7 @@ class RunContext:
             return self._open[name]
         if name in self.refused:
             raise self.refused[name]
-        lineage = run(self.database, lambda conn: self._registered(conn, name))
+        lineage = Removals(self.database).register(self.instance, name)
         passing("start-registered")
         folder = self.folder / "checkpoints" / name / str(lineage.life)
         begun = Lineages(self.database).last_batches(lineage.lineage)[0]
@@ -172,10 +171,6 @@ class RunContext:
             driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
         )
         return self._open[name]
-
-    def _registered(self, connection: Connection, name: str) -> lineages.Lineage:
-        Removals(connection).refuse_first_life(self.instance, name)
-        return Lineages(connection).register(self.instance, name, uuid4())
 
     def lineages(self) -> dict[str, str]:
         """The lineage of each query that is open, by the query's name."""

@@ -19,20 +19,22 @@ from onlyonce.database.connect import Database, run
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+Scope = Database | Connection
+"""Where methods run: each in a transaction of its own, or all within one that is open."""
 Concern = TypeVar("Concern", bound="Transactions")
 
 
 class Transactions:
     """The transactions of one concern, in a database or within a transaction that is open."""
 
-    def __init__(self, place: Database | Connection) -> None:
-        self.place = place
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
 
     @property
     def connection(self) -> Connection:
         """The open transaction."""
-        assert isinstance(self.place, Connection), "a method with statements must be @one_transaction"
-        return self.place
+        assert isinstance(self.scope, Connection), "a method with statements must be @one_transaction"
+        return self.scope
 
 
 def one_transaction(
@@ -42,8 +44,8 @@ def one_transaction(
 
     @wraps(work)
     def whole(self: Concern, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
-        if isinstance(self.place, Connection):
+        if isinstance(self.scope, Connection):
             return work(self, *args, **kwargs)
-        return run(self.place, lambda connection: work(type(self)(connection), *args, **kwargs))
+        return run(self.scope, lambda connection: work(type(self)(connection), *args, **kwargs))
 
     return whole

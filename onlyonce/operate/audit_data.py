@@ -37,7 +37,7 @@ from onlyonce.catalog.collector import Collector
 from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.commitlog.sinks.files import Files
 from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
@@ -97,9 +97,7 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
     for part in rows.to_batches(columns=columns, filter=pc.field("oo_kind") != "control"):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
             there[group["oo_lineage"], group["oo_batch"], group["oo_kind"]] += group["count_all"]
-    known, removed = run(
-        database, lambda conn: (Views(conn).rows("received", instance=instance), Removals(conn).counts(instance))
-    )
+    known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
     for batch in known:
         for fate in ("kept", "invalid", "remnant"):
             key = (batch["lineage"], batch["batch"], fate)
@@ -117,7 +115,7 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
 
 def _removed(database: Database, instance: str) -> Iterator[str]:
     """What can't be counted any more: only that it is gone, and how much it was."""
-    kept, counts = run(database, lambda conn: (Removals(conn).kept_from(instance), Removals(conn).counts(instance)))
+    kept, counts = Removals(database).kept_from(instance), Removals(database).counts(instance)
     rows = sum(removed for removed, _ in counts.values())
     if kept is not None or rows:
         old = f", all from before {retaining.said(kept)} among them" if kept is not None else ""

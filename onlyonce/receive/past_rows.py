@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onlyonce.commitlog.batches import Received
 from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.run_context import RunContext
 from onlyonce.model.storage.location import Location
@@ -52,8 +52,8 @@ def _of_life(lineage: str, after: int, last: int) -> Column:
     return found & (F.col("oo_batch") > after) if after >= 0 else found
 
 
-def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Any]) -> DataFrame:
-    """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
+def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Received]) -> DataFrame:
+    """The kept rows of some receive batches, with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = events.kept_files(path, intact)
     rows = data_files.reader(spark).schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)

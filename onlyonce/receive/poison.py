@@ -21,12 +21,10 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import failures
 from onlyonce.commitlog.failures import FailedAttempts
 from onlyonce.context.query import Query
-from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
@@ -88,12 +86,8 @@ def _known(query: Query, batch: Batch) -> failures.Failures:
 
 
 def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]) -> None:
-    def refuse(connection: Connection) -> None:
-        FailedAttempts(connection).refuse(query.driver, instance, batch.plan.batch_id, refused)
-        passing("poison-before-commit")
-
     passing("poison-before-refuse")
-    run(query.database, refuse)
+    FailedAttempts(query.database).refuse(query.driver, instance, batch.plan.batch_id, refused)
     passing("poison-after-commit")
 
 

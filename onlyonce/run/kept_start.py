@@ -10,25 +10,19 @@ Who calls it: `onlyonce.run.lineage`. Errors: Refused where nothing is removed, 
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import uuid4
-
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.new_lives import NewLives, Start
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, unknown
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Micros
 
 
-def of(connection: Connection, instance: str, query: str, begins: dict[str, Any] | None) -> dict[str, Any]:
+def of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> Start:
     """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
     root = _root(instance, query)
-    kept = Removals(connection).kept_from(instance)
     if kept is None:
         raise Refused(
             f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
@@ -41,17 +35,7 @@ def of(connection: Connection, instance: str, query: str, begins: dict[str, Any]
 def first(database: Database, target: str, *, yes: bool) -> Report | None:
     """Register the first life of a new output; None where it has a life."""
     instance, _, query = target.strip("/").partition("/")
-
-    def register(connection: Connection) -> dict[str, Any] | None:
-        if Lineages(connection).live(instance, query):
-            return None
-        start = of(connection, instance, query, None)
-        if yes:
-            Removals(connection).refuse_life(instance, query, start)
-            Lineages(connection).register(instance, query, uuid4(), start)
-        return start
-
-    start = run(database, register)
+    start = NewLives(database).first(instance, query, lambda kept: of(instance, query, kept, None), register=yes)
     if start is None:
         return None
     facts = {"instance": instance, "query": query, "starts from": retaining.said(start["kept_from"])}

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 from deltalake import DeltaTable
-from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities, lineages, turns
 from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import Begun, NewLives
 from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
-from onlyonce.declare.pipeline import unknown
-from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
@@ -48,12 +45,12 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     database = authorities.database_of(None)
     if from_kept and (first := kept_start.first(database, target, yes=yes)):
         return first
-    old = run(database, lambda conn: _live(conn, instance, query))
+    old = NewLives(database).old(instance, query)
     if query == "receive":
         _refuse_forgotten(database, instance, old.lineage)
-    plan = run(database, lambda conn: start_from(conn, instance, query, old.lineage, start))
+    plan = NewLives(database).begins_at(instance, query, old.lineage, start)
     if from_kept:
-        start = run(database, lambda conn: (start or {}) | kept_start.of(conn, instance, query, plan))
+        start = (start or {}) | kept_start.of(instance, query, Removals(database).kept_from(instance), plan)
         plan = (plan or {}) | start
     Removals(database).refuse_life(instance, query, plan)
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
@@ -66,16 +63,8 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
         _fence_events(database, instance, driver)
     else:
         _settle_outputs(database, driver, instance, query, anew=ANEW in (start or {}))
-    made = run(database, lambda conn: _relive(conn, instance, query, driver, start))
+    made = NewLives(database).begin(instance, query, driver, start)
     return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
-
-
-def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
-    found = Lineages(connection).live(instance, query)
-    if found is None:
-        known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
-        raise unknown("live lineage", f"{instance}/{query}", known)
-    return found
 
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
@@ -92,23 +81,11 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
         )
 
 
-def _relive(
-    connection: Connection, instance: str, query: str, driver: lineages.Driver, start: dict[str, Any] | None
-) -> str:
-    Lineages(connection).check_epoch(driver.lineage, driver.epoch)
-    for row in ask(connection, "relive", "begun", lineage=driver.lineage):
-        withdraw.withdraw(connection, driver, instance, row.batch_id)
-    begin_at = start_from(connection, instance, query, driver.lineage, start)
-    Removals(connection).refuse_life(instance, query, begin_at)
-    Lineages(connection).set_state(driver.lineage, "closed")
-    return Lineages(connection).register(instance, query, uuid4(), begin_at).lineage
-
-
 def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
     """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else
     made ready to be withdrawn; always where the new life takes all rows out of the target."""
-    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
-        left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
+    for row in NewLives(database).begun(driver.lineage):
+        left = withdraw.left(instance, NewLives(database).left(driver, instance, query, row.batch_id))
         staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
@@ -127,7 +104,7 @@ def _finish_output(database: Database, driver: lineages.Driver, instance: str, q
 
     pipeline = declarations.one(instance.partition("@")[0])
     root = pipeline.output(query)
-    old = run(database, lambda conn: _live(conn, instance, query))
+    old = NewLives(database).old(instance, query)
     context = RunContext(
         session.start(f"onlyonce lineage new {instance}/{query}"), pipeline, instance, driver.run_id, database
     )
@@ -143,14 +120,14 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
     """
     path = settings.data_location(instance) / "events"
     app_id = f"{driver.lineage}/events"
-    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
+    for row in NewLives(database).begun(driver.lineage):
         if withdraw.holds(path, app_id, row.batch_id):
             _finish(database, driver, row, opening.table(path), path)
         else:
             withdraw.take(path, app_id, row.batch_id)
 
 
-def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Location) -> None:
+def _finish(database: Database, driver: lineages.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
     """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
     found = Batches(database).find_begun(driver.lineage, row.batch_id)
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
@@ -183,28 +160,3 @@ def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> i
     """How many records a batch of the registry must have."""
     files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
-
-
-def start_from(
-    connection: Connection, instance: str, query: str, lineage: str, asked: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
-    last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
-    # Once windows have changed, those from before the change stay out of every later life too.
-    kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}
-    if last.source_to is None:
-        return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
-    version = read_upto(last.source_to)
-    if query == "receive":
-        return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
-    opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
-    start = 0 if last.totals else version + 1  # totals are of all that ever came
-    if opened:
-        before = opened[0].source_from
-        first = int((opened[0].start_from or {}).get("version", 0))
-        start = read_upto(before) + 1 if before else first
-    closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
-    # What was written in the batch that read it is never read again, unless the new life is to keep state.
-    rows_go_on = {"rows_from": version + 1} if last.stateless else {}
-    counted = max(version, int((last.start_from or {}).get("counted_upto", -1)))
-    return {"version": start, "counted_upto": counted, "closed_by": closing} | rows_go_on | kept | (asked or {})

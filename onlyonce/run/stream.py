@@ -21,7 +21,7 @@ from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
@@ -77,16 +77,12 @@ def arguments(argv: list[str]) -> Namespace:
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
     """What a run has committed, from the log; and the folders below an inbox that it has skipped."""
     warnings = [folders.told(skipped)] if skipped else []
-
-    def read(conn: object) -> Report:
-        fates = Views(conn).rows("run_fates", run_id=run_id)  # type: ignore[arg-type]
-        commits = Views(conn).rows("run_commits", run_id=run_id)  # type: ignore[arg-type]
-        facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-        return Report(
-            f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
-        )
-
-    return run(database, read)
+    fates = Views(database).rows("run_fates", run_id=run_id)
+    commits = Views(database).rows("run_commits", run_id=run_id)
+    facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
+    return Report(
+        f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
+    )
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:

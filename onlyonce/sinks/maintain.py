@@ -24,11 +24,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from sqlalchemy import Connection
 
 from onlyonce import settings
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
@@ -57,7 +57,7 @@ def maintain_output(
         return None
     if told := not_maintained(path):
         return told
-    closed = run(database, lambda conn: closed_before(conn, pipeline, output))
+    closed = closed_before(database, pipeline, output)
     try:
         done = maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError) as error:
@@ -75,7 +75,7 @@ def table_of(pipeline: Pipeline, output: Output) -> Location | None:
     return path if log_entries.any_in(path) else None
 
 
-def closed_before(connection: Connection, pipeline: Pipeline, output: Output) -> date | None:
+def closed_before(database: Database, pipeline: Pipeline, output: Output) -> date | None:
     """The first date on which a window may still be written by the stream: all windows that start before it are
     written.
 
@@ -84,7 +84,7 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
     root = pipeline.root_of(output)
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    until = Backfills(connection).reach(pipeline.name, root.name).closed_until(root)
+    until = Backfills(database).reach(pipeline.name, root.name).closed_until(root)
     if until is None:
         return None
     first_open = to_time(own(root.window).assign(until)[0][0])
@@ -93,8 +93,8 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
 
 def keep_hours(database: Database) -> int:
     """How long files that are no longer part of a table stay: as is set, and longer than anything that is under way."""
-    oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
-    return max(settings.vacuum_hours(), ceil((oldest or 0.0) / 3600) + 1)
+    oldest = Batches(database).oldest_begun()
+    return max(settings.vacuum_hours(), ceil(oldest / 3600) + 1)
 
 
 def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:

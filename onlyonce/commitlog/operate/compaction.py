@@ -6,10 +6,28 @@ Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact.comp
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model.batch import first_reading, read_upto
+from onlyonce.model.operate import compacting
+from onlyonce.model.operate.compacting import Reader
+
+
+@dataclass(frozen=True)
+class Life:
+    """A life of a query that may go on, with what its last committed batch has read; None before that."""
+
+    lineage: str
+    query: str
+    life: int
+    start_from: dict[str, Any] | None
+    batch_id: int | None
+    source_from: dict[str, Any] | None
+    source_to: dict[str, Any] | None
 
 
 class Compactions(Transactions):
@@ -50,12 +68,28 @@ class Compactions(Transactions):
         return int(ask(self.connection, "compaction", "holds", **asked)[0].version)
 
     @one_transaction
-    def queries(self, instance: str) -> list[Any]:
-        """The lives of queries that may go on, each with what its last committed batch has read."""
-        return ask(self.connection, "compaction", "queries", instance=instance)
+    def queries(self, instance: str) -> list[Life]:
+        """The lives of queries that may go on."""
+        return [Life(**row._mapping) for row in ask(self.connection, "compaction", "queries", instance=instance)]
 
     @one_transaction
     def last_in(self, instance: str, version: int) -> dict[str, int]:
         """By life of receive its last batch whose rows are in `events` up to a version."""
         rows = ask(self.connection, "compaction", "last_in", instance=instance, version=version)
         return {row.lineage: row.batch_id for row in rows}
+
+    @one_transaction
+    def reader(self, instance: str, one: Life) -> Reader:
+        """How far the life of an output has read, and where a new one would begin."""
+        again = NewLives(self.connection).begins_at(instance, one.query, one.lineage, None) or {}
+        began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
+        return Reader(
+            one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
+            began[0] if began else None,
+        )  # fmt: skip
+
+    @one_transaction
+    def events_upto(self, instance: str) -> tuple[int, str | None]:
+        """The version of `events` up to which nobody reads commit by commit, and the query that holds the next ones."""
+        readers = [self.reader(instance, one) for one in self.queries(instance) if one.query != "receive"]
+        return compacting.whole_from(self.ended(instance), readers, self.compacted(instance))

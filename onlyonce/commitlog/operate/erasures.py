@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import psycopg2
 from psycopg2 import sql as identifiers
-from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, chunks, packed
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.commitlog.operate.removals import Removal, Removals
 from onlyonce.commitlog.operate.retention import Settled
+from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.transactions import Scope, Transactions, one_transaction
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.erasing import Condition
 
@@ -83,10 +83,16 @@ class Erasures(Transactions):
         condition: Condition,
         by: str,
         salt: str,
-        meant: Callable[[Connection], Erasure],
+        rejected: list[tuple[int, int]],
+        meant: Callable[[Scope], Erasure],
     ) -> Erasure:
-        """Note what is to be done, alone. The one that has begun, if there is one of this condition."""
+        """Note what is to be done, alone. The one that has begun, if there is one of this condition.
+
+        `rejected`: the ids (high, low) of the records. What was rejected of them goes at once: once they are removed
+        nobody knows their ids.
+        """
         ask(self.connection, "removals", "lock_instance", instance=instance)
+        Rejections(self.connection).forget_ids(instance, rejected)
         left = self.begun(instance, condition)
         if left:
             return left

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.lineages import Lineage, Lineages
 from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database.arrays import do_rows
 from onlyonce.database.connect import ask, do
@@ -60,13 +60,13 @@ class Removals(Transactions):
         return Removal(rows[0].number, to_micros(rows[0].before) or 0, rows[0].upto) if rows else None
 
     @one_transaction
-    def begin(self, instance: str, keep: timedelta, decide: Callable[[Connection], Decision]) -> Removal | None:
+    def begin(self, instance: str, keep: timedelta, decide: Callable[[], Decision]) -> Removal | None:
         """Decide and note what goes, alone; None where nothing more can go. The one that has begun, if there is one."""
         known = ask(self.connection, "removals", "lock_instance", instance=instance)
         left = self.begun(instance)
         if left or not known:
             return left
-        decision = decide(self.connection)
+        decision = decide()
         if decision.before <= (to_micros(known[0].kept_from) or 0):
             return None
         before = to_time(decision.before)
@@ -139,14 +139,13 @@ class Removals(Transactions):
         return to_micros(rows[0].kept_from) if rows else None
 
     @one_transaction
-    def refuse_first_life(self, instance: str, query: str) -> None:
-        """Raise Refused where a query would begin its first life at records that are gone.
-
-        In the transaction that registers it.
-        """
+    def register(self, instance: str, query: str) -> Lineage:
+        """The live lineage of a query, made if there is none. Raises Refused where it would begin at records that are
+        gone."""
         kept = self._held(instance)
         if kept is not None and Lineages(self.connection).live(instance, query) is None:
             retaining.refuse_start(instance, query, kept, None)
+        return Lineages(self.connection).register(instance, query, uuid4())
 
     @one_transaction
     def refuse_life(self, instance: str, query: str, start: dict[str, Any] | None) -> None:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
-
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database import locks
-from onlyonce.database.connect import Database, Session, ask, do, run
+from onlyonce.database.connect import Database, Session, ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
@@ -58,85 +56,64 @@ def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
         session.close()
 
 
-def take_over(database: Database, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
-    """Become the deliverer of an output; gives it, and the number of attempts without an answer that it found."""
+class OutboxRows(Transactions):
+    """Rows that wait to be sent outside."""
 
-    def work(connection: Connection) -> tuple[Deliverer, int]:
-        name = Deliverer(instance, output).name
-        epoch = ask(connection, "lineages", "bump", lineage=name)[0].epoch
+    @one_transaction
+    def take_over(self, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
+        """Become the deliverer of an output; gives it, and the number of attempts without an answer that it found."""
+        epoch = ask(self.connection, "lineages", "bump", lineage=Deliverer(instance, output).name)[0].epoch
         lost = do(
-            connection, "outbox", "recover",
+            self.connection, "outbox", "recover",
             instance=instance, output=output, most=policy.attempts, remembers=policy.remembers.total_seconds(),
         )  # fmt: skip
         return Deliverer(instance, output, epoch), lost
 
-    return run(database, work)
+    @one_transaction
+    def next_rows(self, deliverer: Deliverer, after: int, most: int, *, ordered: bool) -> list[tuple[Row, bool]]:
+        """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
 
-
-def next_rows(
-    database: Database, deliverer: Deliverer, after: int, most: int, *, ordered: bool
-) -> list[tuple[Row, bool]]:
-    """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
-
-    One that may not has no payload here.
-    """
-
-    def work(connection: Connection) -> list[tuple[Row, bool]]:
+        One that may not has no payload here.
+        """
         found = ask(
-            connection, "outbox", "next_rows",
+            self.connection, "outbox", "next_rows",
             instance=deliverer.instance, output=deliverer.output, after=after, most=most, bytes=BYTES_AT_ONCE,
             ordered=ordered,
         )  # fmt: skip
         return [(Row(*tuple(row)[:-1]), row.may) for row in found]
 
-    return run(database, work)
-
-
-def begin(database: Database, deliverer: Deliverer, rows: Sequence[Row]) -> set[int]:
-    """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
-
-    def work(connection: Connection) -> set[int]:
-        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
+    @one_transaction
+    def begin(self, deliverer: Deliverer, rows: Sequence[Row]) -> set[int]:
+        """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
+        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         columns = {"row_nos": [row.row_no for row in rows], "attempts": [row.attempts for row in rows]}
-        return {row.row_no for row in ask(connection, "outbox", "begin", **columns)}
+        return {row.row_no for row in ask(self.connection, "outbox", "begin", **columns)}
 
-    return run(database, work)
+    @one_transaction
+    def record(self, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]) -> None:
+        """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
 
+        Raises Superseded.
+        """
+        columns: dict[str, list[Any]] = {
+            "row_nos": [row.row_no for row, _, _ in answers],
+            "attempts": [row.attempts + 1 for row, _, _ in answers],
+            "states": [next_state(answer, row.attempts + 1, policy.attempts) for row, answer, _ in answers],
+            "answers": [answer.text for _, answer, _ in answers],
+            "held": [bool(answer.held) for _, answer, _ in answers],
+            "lost": [answer.verdict == "unknown" for _, answer, _ in answers],
+            "may_be_there": [answer.may_be_there for _, answer, _ in answers],
+            "pauses": [pause for _, _, pause in answers],
+        }
+        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        do(self.connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
 
-def record(
-    database: Database, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]
-) -> None:
-    """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
-
-    Raises Superseded.
-    """
-    columns: dict[str, list[Any]] = {
-        "row_nos": [row.row_no for row, _, _ in answers],
-        "attempts": [row.attempts + 1 for row, _, _ in answers],
-        "states": [next_state(answer, row.attempts + 1, policy.attempts) for row, answer, _ in answers],
-        "answers": [answer.text for _, answer, _ in answers],
-        "held": [bool(answer.held) for _, answer, _ in answers],
-        "lost": [answer.verdict == "unknown" for _, answer, _ in answers],
-        "may_be_there": [answer.may_be_there for _, answer, _ in answers],
-        "pauses": [pause for _, _, pause in answers],
-    }
-
-    def work(connection: Connection) -> None:
-        Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)
-        do(connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
-
-    run(database, work)
-
-
-def next_due(database: Database, deliverer: Deliverer) -> float | None:
-    """In how many seconds the next attempt is due of those that wait for their time."""
-    place = {"instance": deliverer.instance, "output": deliverer.output}
-    found = run(database, lambda conn: ask(conn, "outbox", "next_due", **place))[0].seconds
-    return None if found is None else float(found)
-
-
-class OutboxRows(Transactions):
-    """Rows that wait to be sent outside."""
+    @one_transaction
+    def next_due(self, deliverer: Deliverer) -> float | None:
+        """In how many seconds the next attempt is due of those that wait for their time."""
+        place = {"instance": deliverer.instance, "output": deliverer.output}
+        found = ask(self.connection, "outbox", "next_due", **place)[0].seconds
+        return None if found is None else float(found)
 
     @one_transaction
     def retry_dead(self, instance: str, outputs: Sequence[str]) -> int:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
-
-from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.commitlog.declared import Declarations, Ran
+from onlyonce.commitlog.operate.keep_events import KeepEvents
 from onlyonce.commitlog.operate.log_cuts import LogCuts
 from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import identity
 from onlyonce.declare import loading as declarations
@@ -33,7 +31,6 @@ from onlyonce.model.report import Report
 from onlyonce.operate.change import half_written, kept_state, steps
 from onlyonce.operate.change.steps import Step
 from onlyonce.operate.compact import log as log_cut
-from onlyonce.operate.compact import retention
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 
@@ -92,7 +89,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
     going_on = [last for last in ran.values() if last.query in roots]
-    half = run(database, lambda conn: half_written.told(conn, pipeline, going_on, begun_anew))
+    half = half_written.told(database, pipeline, going_on, begun_anew)
     unknown += kept_state.told(pipeline.name, [last for last in going_on if last.query not in begun_anew])
     return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
 
@@ -153,27 +150,21 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
 def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_events` gives up."""
 
-    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before, kept = Removals(connection).last_keep(pipeline.name), Removals(connection).kept_from(pipeline.name)
-        decision = retention.decide(connection, pipeline) if pipeline.keep_events else None
-        return before, retaining.given_up(before, pipeline.keep_events, kept, decision)
-
-    before, why = run(database, look)
+    before, kept = Removals(database).last_keep(pipeline.name), Removals(database).kept_from(pipeline.name)
+    keep = pipeline.keep_events
+    decision = KeepEvents(database).decide(pipeline, keep) if keep else None
+    why = retaining.given_up(before, keep, kept, decision)
     if why is None:
         return []
-    now = str(pipeline.keep_events or FOR_EVER)
+    now = str(keep or FOR_EVER)
     return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
 
 
 def _log(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_log` gives up."""
-
-    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before = LogCuts(connection).kept(pipeline.name).keep
-        limit, lives, _ = log_cut.due(connection, pipeline) if pipeline.keep_log else (None, [], [])
-        return before, keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
-
-    before, why = run(database, look)
+    before = LogCuts(database).kept(pipeline.name).keep
+    limit, lives, _ = log_cut.due(database, pipeline) if pipeline.keep_log else (None, [], [])
+    why = keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
     if why is None:
         return []
     now = str(pipeline.keep_log or FOR_EVER)

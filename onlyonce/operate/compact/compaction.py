@@ -19,18 +19,14 @@ from itertools import groupby
 from typing import Any
 
 from deltalake import DeltaTable
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.operate.compaction import Compactions
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.compaction import Compactions, Life
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import first_reading, read_upto
 from onlyonce.model.operate import compacting
-from onlyonce.model.operate.compacting import Reader
 from onlyonce.model.storage.location import Location
 from onlyonce.operate.compact import control_rows, under_way
-from onlyonce.run import lineage
 from onlyonce.storage import delta, log_entries, opening, rewriting, stores
 from onlyonce.storage.rewriting import File
 
@@ -64,12 +60,12 @@ def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
 
 def _tables(database: Database, instance: str) -> Iterator[Table]:
     home = settings.data_location(instance)
-    upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
+    upto, held_by = Compactions(database).events_upto(instance)
     # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
     first = under_way.first_batches(database, instance)
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / "events", EVENTS, upto, held_by)
-    taken_in = run(database, lambda conn: _registry_upto(conn, instance))
+    taken_in = _registry_upto(Compactions(database).queries(instance))
     for name in REGISTRIES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
     # Those of several sources are read by the numbers of batches, and not commit by commit.
@@ -100,34 +96,15 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
     }  # fmt: skip
 
 
-def _registry_upto(connection: Connection, instance: str) -> int:
+def _registry_upto(lives: list[Life]) -> int:
     """Of a registry Spark reads file by file, and receive may read its last batch again.
 
     A new life goes on at its end.
     """
-    found = [one for one in Compactions(connection).queries(instance) if one.query == "receive"]
+    found = [one for one in lives if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1
     return int(found[0].source_from["reservoirVersion"]) - 1
-
-
-def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
-    readers = [
-        reader(connection, instance, one) for one in Compactions(connection).queries(instance) if one.query != "receive"
-    ]
-    return compacting.whole_from(
-        Compactions(connection).ended(instance), readers, Compactions(connection).compacted(instance)
-    )
-
-
-def reader(connection: Connection, instance: str, one: Any) -> Reader:
-    """How far the life of an output has read, and where a new one would begin."""
-    again = lineage.start_from(connection, instance, one.query, one.lineage, None) or {}
-    began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
-    return Reader(
-        one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
-        began[0] if began else None,
-    )  # fmt: skip
 
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:

@@ -12,11 +12,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
-
 from onlyonce.commitlog.operate.log_cuts import Life, LogCuts
 from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.windows import Session
@@ -32,7 +30,7 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
         return None
-    limit, lives, holds = run(database, lambda conn: due(conn, pipeline))
+    limit, lives, holds = due(database, pipeline)
     batches = 0
     if lives and not holds:
         if not dry_run:
@@ -50,15 +48,15 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
     }
 
 
-def due(connection: Connection, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
+def due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
     """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may
     ask for any."""
     assert pipeline.keep_log is not None
-    limit = LogCuts(connection).limit(pipeline.keep_log)
+    limit = LogCuts(database).limit(pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}
-    found = LogCuts(connection).lives(pipeline.name, _sessions(pipeline), limit)
+    found = LogCuts(database).lives(pipeline.name, _sessions(pipeline), limit)
     lives = [life for life in found if life.query in declared and life.read_upto is not None]
-    return limit, lives, Removals(connection).under_way(pipeline.name)
+    return limit, lives, Removals(database).under_way(pipeline.name)
 
 
 def _sessions(pipeline: Pipeline) -> list[str]:

@@ -14,25 +14,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.keep_events import KeepEvents
 from onlyonce.commitlog.operate.removals import Removal, Removals
-from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.database.connect import Database, run
-from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.database.connect import Database
+from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.batch import to_time
 from onlyonce.model.operate import retaining
-from onlyonce.model.operate.retaining import Decision, Hold
+from onlyonce.model.operate.retaining import Decision
 from onlyonce.model.storage.location import Location
-from onlyonce.operate.compact import compaction
 from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 from onlyonce.storage.rewriting import File
@@ -67,24 +65,14 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | No
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
     kept = Removals(database).kept_from(pipeline.name) or 0
-    decision = run(database, lambda conn: decide(conn, pipeline)) if removal is None else None
+    keep = pipeline.keep_events
+    decision = KeepEvents(database).decide(pipeline, keep) if keep is not None and removal is None else None
     meant = removal or Removal(0, *_of(decision))
     found = look(database, pipeline.name, path, meant) if removal or meant.before > kept else Found([], _nothing)
     if dry_run or (removal is None and not found.cuts):
         return _row(pipeline, meant.before if found.cuts else kept, found, decision)
     removed, taken = _remove(database, pipeline, path)
     return _row(pipeline, removed.before, taken, decision)
-
-
-def decide(connection: Connection, pipeline: Pipeline) -> Decision:
-    """What may go by the log and the clock."""
-    instance = pipeline.name
-    assert pipeline.keep_events is not None
-    holds = [*_holds(connection, pipeline)]
-    tide = Backfills(connection).frontier_at(instance, retaining.furthest(holds).upto).tide
-    newest = Backfills(connection).frontier_at(instance, Compactions(connection).ended(instance)).tide
-    now = to_micros(datetime.now(UTC)) or 0
-    return retaining.decide(pipeline.keep_events, now, tide, newest, holds, Removals(connection).kept_from(instance))
 
 
 def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
@@ -107,15 +95,7 @@ def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
 def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Removal, Found]:
     instance = pipeline.name
     app_id = f"{instance}/receive/0/retention"
-    keep = pipeline.keep_events
-    removal = run(
-        database,
-        lambda conn: (
-            Removals(conn).begun(instance)
-            if keep is None
-            else Removals(conn).begin(instance, keep, lambda conn: decide(conn, pipeline))
-        ),
-    )
+    removal = KeepEvents(database).begin(pipeline)
     if removal is None:  # another has done it meanwhile
         return Removal(0, 0, -1), Found([], _nothing)
     Compactions(database).raise_to(instance, removal.upto)
@@ -133,32 +113,6 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
     version = delta.latest(path)
     Removals(database).end(instance, removal, version)
     return removal, found
-
-
-def _holds(connection: Connection, pipeline: Pipeline) -> Iterator[Hold]:
-    instance = pipeline.name
-    yield Hold("the dedup horizon", Removals(connection).beyond_horizon(instance))
-    for what in Removals(connection).under_way(instance):
-        yield Hold(what, retaining.NOTHING)
-    roots = {root.name: root for root in pipeline.roots()}
-    for one in Compactions(connection).queries(instance):
-        if one.query in roots:
-            upto = retaining.done_upto(compaction.reader(connection, instance, one))
-            yield Hold(one.query, upto, _closed_before(connection, instance, roots[one.query]))
-        elif one.query != "receive":
-            yield Hold(f"{one.query}, which is not declared", retaining.NOTHING)
-
-
-def _closed_before(connection: Connection, instance: str, root: Output) -> int | None:
-    if root.window is None:
-        return None
-    closed = Backfills(connection).reach(instance, root.name).closed_until(root)
-    late: list[int] = []
-    if root.late == "recompute":
-        kept = Removals(connection).kept_from(instance)
-        first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        late = [start for start, _ in Backfills(connection).late_windows(instance, root.name) if start >= first]
-    return retaining.closed_before(root.window, closed, late)
 
 
 def _gone(before: int, last: Mapping[str, int]) -> Gone:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
@@ -26,10 +25,10 @@ from onlyonce.catalog import packed
 from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.commitlog.operate.erasures import Erasure, Erasures
 from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
+from onlyonce.database.transactions import Scope
 from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl, target
@@ -81,7 +80,7 @@ def main(argv: list[str]) -> Report:
     if begun is None:
         in_use.refuse(database, pipeline, found)
         leftovers.refuse(database, pipeline, mentions)
-        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
+        todo = _meant(database, pipeline, found, ids=asked.ids)
         erases = asked.yes and not asked.dry_run
         # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be
         # left.
@@ -90,21 +89,13 @@ def main(argv: list[str]) -> Report:
             stays = [*unsearched.of(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)]
             return _outlook(pipeline, condition, found, todo, places, stays)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
-        begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
+        begun = Erasures(database).begin(
+            pipeline.name, condition, by, salt, found.records.ids,
+            lambda scope: _meant(scope, pipeline, found, ids=asked.ids),
+        )  # fmt: skip
     passing("forget-after-begin")
     failed, left = _erase(database, pipeline, condition, begun, found, asked)
     return _receipt(database, pipeline, condition, begun, asked.run_id, failed, left)
-
-
-def _begin(
-    connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
-) -> Erasure:
-    """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = Erasures(connection).begin(
-        pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids)
-    )
-    Rejections(connection).forget_ids(pipeline.name, found.records.ids)
-    return begun
 
 
 def _erase(
@@ -164,9 +155,9 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
     )
 
 
-def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
-    upto = windows.upto(connection, pipeline, found.records)
-    spans = windows.again(connection, pipeline, found.records.times)
+def _meant(scope: Scope, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
+    upto = windows.upto(scope, pipeline, found.records)
+    spans = windows.again(scope, pipeline, found.records.times)
     missing = found.records_without_line if input_files.in_folders(pipeline) else 0
     return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, missing)
 

@@ -85,7 +85,7 @@ def without(
     if query.first_window is not None:
         rows = rows.filter(F.col("oo_window.start") >= F.timestamp_micros(F.lit(query.first_window)))
     schema = "oo_window struct<start: timestamp, end: timestamp>"
-    known = context.spark.createDataFrame([((w.window_start, w.window_end),) for w in final], schema)
+    known = context.spark.createDataFrame([(window,) for window in final], schema)
     return rows.join(F.broadcast(known), "oo_window", "left_anti")
 
 

@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.outputs.lookups import SeenLookups
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, Plan, closes_between, read_upto
 from onlyonce.model.errors import Refused
@@ -107,11 +107,7 @@ def _rows(
 def _other_lookups(query: Query, batch: Batch) -> int | None:
     """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
     plan = batch.plan
-    rows = run(
-        query.database,
-        lambda conn: ask(conn, "lookups", "others", lineage=plan.lineage, batch_id=plan.batch_id),
-    )
-    return rows[0].batch_id if rows else None
+    return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
 
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:

@@ -14,12 +14,10 @@ Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
@@ -115,7 +113,9 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
     return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
 
 
-def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions) -> list[Any] | None:
+def _met_by(
+    context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions
+) -> list[Received] | None:
     """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is
     for the table to tell."""
     window, (before, now) = root.window, closing

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.batches import COUNTED, Batches
+from onlyonce.commitlog.batches import COUNTED, Batches, Received
 from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.context.query import Query
@@ -48,21 +47,21 @@ class Met:
         return pc.sum(self.windows.column(fate)).as_py() or 0
 
 
-def received(context: RunContext, query: Query, versions: Versions) -> list[Any]:
+def received(context: RunContext, query: Query, versions: Versions) -> list[Received]:
     """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
     batches as it takes."""
     after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
     return Batches(query.database).received(context.instance, after, versions.upto)
 
 
-def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+def counted(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
     """What an output has met with these receive batches."""
     if root.reject:
         return _judged(context, query, root, received)
     return Met(_of_life(query, _counts(context, root, received)), REJECTED.empty_table())
 
 
-def _judged(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+def _judged(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
     """The same by the output's function that rejects, in one look at the records."""
     if not received:
         return Met(COUNTED.empty_table(), REJECTED.empty_table())
@@ -105,7 +104,7 @@ def written(
         )
 
 
-def _counts(context: RunContext, root: Output, received: list[Any]) -> pa.Table:
+def _counts(context: RunContext, root: Output, received: list[Received]) -> pa.Table:
     moved = any(one.compacted for one in received)
     files = [] if moved else events.kept_files(context.events, received)
     if not files and not moved:

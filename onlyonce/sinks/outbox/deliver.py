@@ -23,8 +23,9 @@ import structlog
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog.sinks import outbox, outbox_units
+from onlyonce.commitlog.sinks import outbox
 from onlyonce.commitlog.sinks.outbox import Deliverer, OutboxRows, Policy
+from onlyonce.commitlog.sinks.outbox_units import OutboxUnits, Streams
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -96,7 +97,7 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
     with outbox.alone(database, Deliverer(instance, output.name)) as ours:
         if not ours:
             return False
-        deliverer, lost = outbox.take_over(database, instance, output.name, policy)
+        deliverer, lost = OutboxRows(database).take_over(instance, output.name, policy)
         if lost:
             log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
         with (
@@ -113,10 +114,10 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
     with outbox.alone(database, unnumbered) as ours:
         if not ours:
             return False
-        deliverer = outbox_units.take_over(database, unnumbered)
-        streams = outbox_units.Streams(database, deliverer)
+        deliverer = OutboxUnits(database).take_over(unnumbered)
+        streams = Streams(database, deliverer)
         with target_of(sink, f"{deliverer.instance}/{deliverer.output}", streams) as target:
-            lost = outbox_units.recover(database, deliverer, uncertain=target.guarantee == "at_least_once")
+            lost = OutboxUnits(database).recover(deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
             UnitCourier(database, deliverer, target).drain()

@@ -7,7 +7,6 @@ Used by the sinks whose rows are in the unit's transaction: a table (`sink_postg
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
-from onlyonce.database.connect import Database, do
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
@@ -63,10 +62,8 @@ class PinnedUnits:
         """Copy the units of another authority than the platform to its log; see that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
-            for row in Units(self.database).of_batch(plan.lineage, plan.batch_id):
-                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
-                values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": authority}
-                do(connection, "units", "copy_to_log", **values)
+            for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):
+                Units(connection).copy(plan.lineage, plan.batch_id, unit, authority)
         if batch.at_least_once:
             return
         logged = Units(connection).of_batch(plan.lineage, plan.batch_id)

@@ -12,12 +12,11 @@ import psycopg2
 import pytest
 
 from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.operate import retention
-from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
 from onlyonce.operate import sums
-from onlyonce.run import lineage
 from tests.contract.conftest import Log
 from tests.support import long_log, plans
 from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
@@ -73,7 +72,7 @@ def noted(log: Log) -> dict[str, int]:
 
 def begins(log: Log) -> dict[str, Any]:
     """Where a new life would begin now."""
-    return run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None)) or {}
+    return NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None) or {}
 
 
 @pytest.mark.parametrize("opens", [(), (0,), (777,), (1200, 1900)])
@@ -152,5 +151,5 @@ def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the
 
     assert (found is None) == (first is None)
     assert found is None or found.told == told
-    assert found is None or not told or found.source_from["reservoirVersion"] == first - 1  # type: ignore[operator]
+    assert found is None or not told or (found.source_from or {})["reservoirVersion"] == first - 1  # type: ignore[operator]
     assert sum(rows for *_, rows in scans) <= 100, scans

@@ -13,12 +13,12 @@ import pytest
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.batch import Outcome
 from onlyonce.model.windows import Fixed
-from onlyonce.run import lineage
 from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
 from tests.contract.conftest import Log, plan_of
 
@@ -78,7 +78,7 @@ def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateles
         Batches(conn).end(driver, batch, Outcome(in_time=1, late=0))
 
     run(log.database, work)
-    run(log.database, lambda conn: lineage._relive(conn, "shop", "per_shop", driver, None))
+    NewLives(log.database).begin("shop", "per_shop", driver, None)
 
     life = Lineages(log.database).live("shop", "per_shop")
     assert life is not None

@@ -281,7 +281,7 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     with pytest.raises(Refused) as early:
         backfill(old, at(DAY - 1))
     with pytest.raises(Refused) as new:
-        Removals(old.log.database).refuse_first_life("shop", "another")
+        Removals(old.log.database).register("shop", "another")
     with pytest.raises(Refused) as again:
         lineage.new("shop/per_shop", yes=True)
 
@@ -294,9 +294,9 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     assert (live.start_from or {})["first_window"] == to_micros(at(DAY))
     old.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'balance'")
     with pytest.raises(Refused):
-        Removals(old.log.database).refuse_first_life("shop", "balance")
+        Removals(old.log.database).register("shop", "balance")
     assert lineage.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
-    Removals(old.log.database).refuse_first_life("shop", "balance")
+    Removals(old.log.database).register("shop", "balance")
 
 
 def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:

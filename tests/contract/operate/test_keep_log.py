@@ -12,6 +12,7 @@ import pytest
 from psycopg2.extras import Json
 
 from docs.generate import specification
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import Backfills
@@ -26,7 +27,6 @@ from onlyonce.model.windows import Fixed, Session
 from onlyonce.operate import sums
 from onlyonce.operate.change import plan
 from onlyonce.operate.compact import log as log_cut
-from onlyonce.run import lineage
 from tests.contract.conftest import Log
 from tests.contract.shop import SHOP
 from tests.support import long_log
@@ -150,7 +150,7 @@ def numbers(log: Log) -> dict[str, Any]:
         )
         found[f"{file} {name}"] = [{k: v for k, v in row._mapping.items() if k not in moving} for row in rows]
     found["the sums"] = log.rows("SELECT * FROM onlyonce.totals ORDER BY lineage")
-    found["a new life"] = run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None))
+    found["a new life"] = NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None)
     span = Span.of(begin, end)
     request = backfills.Request("shop", OUTPUT, span, "person", "d1")
     found["a backfill"] = Backfills(log.database).met(request, span, BATCHES)

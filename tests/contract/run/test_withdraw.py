@@ -16,6 +16,7 @@ from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.declared import Declarations, Declared
 from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
@@ -172,7 +173,7 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
             lineage.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
-    left = run(home.database, lambda conn: withdraw.left(conn, output.driver, "shop", "per_shop", 0))
+    left = withdraw.left("shop", NewLives(home.database).left(output.driver, "shop", "per_shop", 0))
     assert [withdraw.is_written(one, 0) for one in left] == [True]
 
 

@@ -15,7 +15,6 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog.batches import Batches
-from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.failpoints import FailPoint
@@ -168,7 +167,7 @@ def test_a_date_is_closed_when_the_stream_has_written_all_its_windows(shop: Shop
     output = shop.pipeline.output("per_shop")
 
     def closed() -> date | None:
-        return run(shop.log.database, lambda conn: maintain.closed_before(conn, shop.pipeline, output))
+        return maintain.closed_before(shop.log.database, shop.pipeline, output)
 
     assert closed() is None
     shop.receive(("a", at(0)), ("b", at(60 * 30)))

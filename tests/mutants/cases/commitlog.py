@@ -39,8 +39,7 @@ MUTANTS = (
         ),
         Replace(
             "Units.fill",
-            'fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", '
-            '"largest"))',
+            'fates: dict[str, Any] = dict.fromkeys((*FATES, "largest"))',
             """
             wanted = Units.claim.__dict__[str(unit)]
             do(
@@ -150,15 +149,15 @@ MUTANTS = (
         "missing-units",
         "a batch ends without all its units",
         "onlyonce/commitlog/units.py",
-        Never("expect", "there != set(range(partitions))"),
+        Never("expect", "found != set(range(partitions))"),
         tests=(BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
     ),
     Mutant(
         "deliverer-unfenced",
         "a deliverer that was overtaken goes on",
         "onlyonce/commitlog/sinks/outbox.py",
-        Delete("begin.work", "Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)"),
-        Delete("record.work", "Lineages(connection).check_epoch(deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.begin", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.record", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
     ),
     Mutant(

@@ -38,8 +38,8 @@ MUTANTS = (
     Mutant(
         "rows-written-by-each-life",
         "a new life reads the rows of open windows again that were written as they came",
-        "onlyonce/run/lineage.py",
-        Never("start_from", "last.stateless"),
+        "onlyonce/commitlog/new_lives.py",
+        Never("NewLives.begins_at", "last.stateless"),
         tests=(
             "tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",
         ),
