@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed, range_filters
 from onlyonce.catalog import chunks as catalog
@@ -24,7 +23,7 @@ from onlyonce.catalog.chunks import Chunk, Chunks
 from onlyonce.catalog.packed import Ids, member, unpack
 from onlyonce.catalog.range_filters import RangeFilter, RangeFilters
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import InvariantBroken
 
 AT_ONCE = 32
@@ -61,9 +60,9 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
     the list is read again and what was not asked yet is asked. All of it holds as many ids as before, or it stops.
     """
     asked = _Asked(database, place, wanted)
-    chunks, ranges = run(database, lambda conn: _listed(conn, place)) if len(wanted[0]) else ([], [])
+    chunks, ranges = RangeFilters(database).listed(place) if len(wanted[0]) else ([], [])
     while not asked.all(chunks, ranges):
-        listed, ranges = run(database, lambda conn: _listed(conn, place))
+        listed, ranges = RangeFilters(database).listed(place)
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
                 f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
@@ -154,10 +153,6 @@ def forget() -> None:
 
 class _Moved(Exception):
     """A chunk that was listed is not there: it was merged into another."""
-
-
-def _listed(connection: Connection, place: catalog.Place) -> tuple[list[Chunk], list[RangeFilter]]:
-    return Chunks(connection).visible(place), RangeFilters(connection).visible(place)
 
 
 def _range_filter(database: Database, instance: str, of: RangeFilter) -> bloom.Filter | None:

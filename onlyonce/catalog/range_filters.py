@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from onlyonce.catalog import bloom, packed
-from onlyonce.catalog.chunks import Chunk, Place, ids_hash
+from onlyonce.catalog.chunks import Chunk, Chunks, Place, ids_hash
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
@@ -73,6 +73,11 @@ class RangeFilters(Transactions):
             instance=place.instance, floor=place.floor, partition=place.partition, partitions=place.partitions,
         )  # fmt: skip
         return [_of(row) for row in rows]
+
+    @one_transaction
+    def listed(self, place: Place) -> tuple[list[Chunk], list[RangeFilter]]:
+        """The chunks and filters that are asked for ids of this partition."""
+        return Chunks(self.connection).visible(place), self.visible(place)
 
     @one_transaction
     def stored(self, instance: str, of: RangeFilter) -> bloom.Filter | None:

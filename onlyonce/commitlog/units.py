@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 from sqlalchemy import Row
 
+from onlyonce.catalog.chunks import Chunks, LookUps, Place
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Plan
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import Content, Counts, FloatSum, UnitId
+from onlyonce.model.units import Content, Counts, FloatSum, UnitId, compare
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 """What a unit of receive counts its records by."""
@@ -34,6 +37,15 @@ class Claim:
     epoch: int
     attempt: str
     kind: Literal["data", "witness"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The ids of a unit of receive as the catalog keeps them, and their filter."""
+
+    place: Place
+    ids: bytes
+    filter: bytes
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,40 @@ class Units(Transactions):
         return None if ours else self.find(unit)
 
     @one_transaction
+    def commit(self, wanted: Claim, content: Content, points: str) -> None:
+        """Claim and fill a unit whose rows go elsewhere; one that is there is compared.
+
+        `points`: what the name of its fail-point begins with.
+        """
+        there = self.claim(wanted)
+        passing(f"{points}-unit-after-claim")
+        if there is not None:
+            compare(wanted.unit, there, content)
+            return
+        self.fill(wanted.unit, content)
+
+    @one_transaction
+    def commit_received(
+        self, wanted: Claim, content: Content, counts: Counts, chunk: Chunk | None, took: LookUps
+    ) -> bool:
+        """The same for a unit of receive, with its chunk of the catalog; tells whether that was added.
+
+        `chunk` is None where the bucket of the unit may be gone.
+        """
+        passing("receive-unit-before-claim")
+        there = self.claim(wanted)
+        passing("receive-unit-after-claim")
+        if there is not None:
+            compare(wanted.unit, there, content)
+            return False
+        if chunk is not None:
+            Chunks(self.connection).add(chunk.place, chunk.ids, chunk.filter)
+        self.fill(wanted.unit, content, counts)
+        Chunks(self.connection).note_look_ups(str(wanted.unit), took)
+        passing("receive-unit-before-commit")
+        return chunk is not None
+
+    @one_transaction
     def fill(self, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
         """Store what the unit holds, in the transaction of its claim."""
         fates: dict[str, Any] = dict.fromkeys((*FATES, "largest"))
@@ -127,6 +173,15 @@ class Units(Transactions):
             return {}
         there = self.contents(lineage, batch_id, sink)
         return {unit: there[unit] for unit in wanted.values() if unit not in filled}
+
+    @one_transaction
+    def commit_nothing(self, plan: Plan, sink: str, epoch: int, nothing: Content, *, compared: bool) -> None:
+        """All data units of a batch of a sink without rows; those that are there are compared, unless they hold
+        nothing that can be."""
+        there = self.commit_alike(plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
+        if compared:
+            for unit, found in there.items():
+                compare(unit, found, nothing)
 
     @one_transaction
     def find(self, unit: UnitId) -> Content | None:

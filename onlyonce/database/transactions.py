@@ -9,13 +9,14 @@ run outside a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database, run, transaction
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -29,6 +30,13 @@ class Transactions:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+
+    @classmethod
+    @contextmanager
+    def once(cls, database: Database) -> Iterator[Self]:
+        """One transaction that the caller puts together, and that is not tried again."""
+        with transaction(database) as connection:
+            yield cls(connection)
 
     @property
     def connection(self) -> Connection:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.catalog.collector import Collector
+from onlyonce.database.transactions import Scope
 from onlyonce.model.storage.location import Location
 from onlyonce.sources.files import moved_inboxes
 from onlyonce.storage import event_rows, log_entries
@@ -40,9 +40,7 @@ class Entry:
     passed_by: bool
 
 
-def entries(
-    connection: Connection, instance: str, there: Collection[Location], source: str | None = None
-) -> list[Entry]:
+def entries(scope: Scope, instance: str, there: Collection[Location], source: str | None = None) -> list[Entry]:
     """The registry's entries of these files; one that was replaced or registered by a later life has several.
 
     `source`: which of several sources reads them.
@@ -58,7 +56,7 @@ def entries(
     )
     columns = ["path", "size", "modified_ns", "batch_no", "refusal"]
     rows = event_rows.dataset(table).filter(named).to_table(columns=columns).to_pylist()
-    committed = Collector(connection).committed_cuts(instance, sorted({row["batch_no"] for row in rows}), source)
+    committed = Collector(scope).committed_cuts(instance, sorted({row["batch_no"] for row in rows}), source)
     found = []
     for row in rows:
         unreadable = committed.get(row["batch_no"])

@@ -20,12 +20,10 @@ from pyspark.sql import DataFrame
 
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.outputs.panes import Panes
-from onlyonce.commitlog.outputs.rejections import Rejections
+from onlyonce.commitlog.outputs.ends import Counted, OutputEnds
 from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions
@@ -260,20 +258,17 @@ def _end(
     pairs = kept * (root.window.per_record if root.window else 1)
     check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
 
-    def work(conn: Any) -> None:
-        for step in steps:
-            step.writer.end(conn, batch)
-        Batches(conn).count_windows(batch, root.name, met.windows)
-        if root.reject:
-            whose = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id}
-            Rejections(conn).note(context.instance, root.name, whose, met.rejected)
-        if fired:
-            Panes(conn).hold(batch, context.instance, root.name, fired.held)
-        window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
-        Batches(conn).end(query.driver, batch, outcome)
-
     passing("output-before-end")
-    run(query.database, work)
+    OutputEnds(query.database).end(
+        query.driver,
+        context.instance,
+        root,
+        batch,
+        [partial(step.writer.end, batch=batch) for step in steps],
+        Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
+        window_log.written(context, [step.output for step in steps], batch, versions, windows),
+        outcome,
+    )
     query.log.info(
         "batch committed",
         unit=f"{batch.plan.lineage}/{batch.plan.batch_id}",

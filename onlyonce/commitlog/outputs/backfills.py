@@ -7,7 +7,7 @@ nothing from an earlier attempt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
@@ -25,7 +25,7 @@ from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.database.arrays import do_rows
 from onlyonce.database.connect import Database, ask, do, run
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.transactions import Scope, Transactions, one_transaction
 from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import read_upto, to_micros, to_time
@@ -174,6 +174,7 @@ class Backfills(Transactions):
         panes: Mapping[str, pa.Table],
         counts: Counts,
         rejected: pa.Table | None = None,
+        sinks: Iterable[Callable[[Scope], None]] = (),
     ) -> None:
         """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as
         committed.
@@ -183,6 +184,8 @@ class Backfills(Transactions):
 
         Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
         """
+        for sink in sinks:
+            sink(self.connection)
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         if ask(self.connection, "backfills", "state", lineage=driver.lineage, batch_id=number)[0].state == "committed":
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onlyonce.commitlog.operate.erasures import Erasures
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
@@ -93,7 +93,7 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
 
 def _taken_in(database: Database, reader: Pipeline, there: list[Location]) -> set[str]:
     source = reader.part.name if reader.part else None
-    found = run(database, lambda conn: taken_in.entries(conn, reader.name, there, source))
+    found = taken_in.entries(database, reader.name, there, source)
     return {entry.path for entry in found if entry.committed or entry.passed_by}
 
 

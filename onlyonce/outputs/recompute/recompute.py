@@ -9,20 +9,19 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
 from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import AskedBy, Backfills, Reach, Request
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
@@ -86,13 +85,8 @@ def recompute(
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
-
-        def end(conn: Connection) -> None:
-            for writer in writers:
-                writer.end(conn, batch)
-            Backfills(conn).end(driver, request, number, made.span, panes, counts, rejected)
-
-        run(query.database, end)
+        ends = [partial(writer.end, batch=batch) for writer in writers]
+        Backfills(query.database).end(driver, request, number, made.span, panes, counts, rejected, ends)
     query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
     passing("backfill-after-end")
 

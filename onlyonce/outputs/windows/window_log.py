@@ -13,10 +13,9 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
 from onlyonce.commitlog.batches import COUNTED, Batches, Received
-from onlyonce.commitlog.outputs.panes import Panes
+from onlyonce.commitlog.outputs.ends import Windows
 from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
@@ -73,13 +72,8 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
 
 
 def written(
-    conn: Connection,
-    context: RunContext,
-    chain: list[Output],
-    batch: Batch,
-    versions: Versions,
-    windows: Mapping[str, pa.Table],
-) -> None:
+    context: RunContext, chain: list[Output], batch: Batch, versions: Versions, windows: Mapping[str, pa.Table]
+) -> Windows:
     """What is known of the windows from this batch on, by output.
 
     One is final when it has closed: where the batch writes it then, at once, and else when `events` is read so far that
@@ -89,19 +83,13 @@ def written(
     as_they_come = (
         raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
     )
-    whole = not root.is_early and not as_they_come
-    for output, made in windows.items():
-        if as_they_come:
-            Panes(conn).add_rows(batch, context.instance, output, made)
-        else:
-            Batches(conn).add_panes(batch, context.instance, output, made, final=whole)
-    if not whole:
-        Panes(conn).close(
-            context.instance,
-            root,
-            [output.name for output in chain],
-            versions.after if root.gives_as_it_comes else versions.upto,
-        )
+    return Windows(
+        windows,
+        [output.name for output in chain],
+        added=as_they_come,
+        final=not root.is_early and not as_they_come,
+        version=versions.after if root.gives_as_it_comes else versions.upto,
+    )
 
 
 def _counts(context: RunContext, root: Output, received: list[Received]) -> pa.Table:

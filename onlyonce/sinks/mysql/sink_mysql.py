@@ -19,6 +19,7 @@ from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -75,9 +76,9 @@ class MySQLWriter:
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, "replace", tuple(map(_as_text, span.times)))
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """Copy the units to the platform's log; see that all partitions are there."""
-        self._units.end(connection, batch, self._sink.connection)
+        self._units.end(scope, batch, self._sink.connection)
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
         schema, keys = rows.schema, self._sink.keys

@@ -13,7 +13,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import outbox
@@ -21,6 +20,7 @@ from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
@@ -106,10 +106,10 @@ class OutboxWriter:
         rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """See that all partitions have their unit."""
         plan = batch.plan
-        logged = Units(connection).of_batch(plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
 
     def _order_by(self) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from onlyonce.commitlog.units import Units
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, UnitId, compare
@@ -45,15 +44,7 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:
     """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
-    plan = batch.plan
-
-    def work(connection: Connection) -> None:
-        there = Units(connection).commit_alike(plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
-        if not batch.at_least_once:
-            for unit, found in there.items():
-                compare(unit, found, nothing)
-
-    run(database, work)
+    Units(database).commit_nothing(batch.plan, sink, epoch, nothing, compared=not batch.at_least_once)
 
 
 def counted(unit: UnitId, batches: Batches, tally: Tally) -> Batches:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
@@ -58,13 +58,13 @@ class PinnedUnits:
         pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
         passing("postgres-after-units")
 
-    def end(self, connection: Connection, batch: Batch, authority: str) -> None:
+    def end(self, scope: Scope, batch: Batch, authority: str) -> None:
         """Copy the units of another authority than the platform to its log; see that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
             for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):
-                Units(connection).copy(plan.lineage, plan.batch_id, unit, authority)
+                Units(scope).copy(plan.lineage, plan.batch_id, unit, authority)
         if batch.at_least_once:
             return
-        logged = Units(connection).of_batch(plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)

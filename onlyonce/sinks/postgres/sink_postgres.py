@@ -20,6 +20,7 @@ from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -153,9 +154,9 @@ class PostgresWriter:
 
         run(self._database, work)
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
-        self._units.end(connection, batch, self._authority)
+        self._units.end(scope, batch, self._authority)
 
 
 def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:

@@ -40,15 +40,15 @@ SUBMIT = """#!{python}
 import json, os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog import long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 with open({told!r}, "a") as file:
     print(json.dumps([sys.argv, os.getsid(0) == os.getpid()]), file=file)
 if {code}:
     sys.exit({code})
 beat = timedelta(minutes=1)
-run(Database(os.environ["ONLYONCE_DATABASE_URL"]),
-    lambda conn: long_runs.take(conn, "flights", "run", "driver:%s" % os.getpid(), every=beat, beat=beat))
+LongRuns(Database(os.environ["ONLYONCE_DATABASE_URL"])).take(
+    "flights", "run", "driver:%s" % os.getpid(), every=beat, beat=beat)
 """
 
 
@@ -284,16 +284,18 @@ LIVES = """#!{python}
 import os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog import driver_runs, long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog import driver_runs
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 print("the driver says this")
 database, beat = Database(os.environ.get("ONLYONCE_DATABASE_URL") or {url!r}), timedelta(minutes=1)
 with driver_runs.noted(database, "flights_stream", "manual__1", "flights"):
-    taken = run(database, lambda conn: long_runs.take(conn, "flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat))
-    run(database, lambda conn: long_runs.beat(conn, taken, 1))
+    long_runs = LongRuns(database)
+    taken = long_runs.take("flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat)
+    long_runs.beat(taken, 1)
     count = int(open({count!r}).read() or 0) + 1 if os.path.exists({count!r}) else 1
     open({count!r}, "w").write(str(count))
-    run(database, lambda conn: long_runs.end(conn, taken, 1, 1 if count < {deaths} else 0, None))
+    long_runs.end(taken, 1, 1 if count < {deaths} else 0, None)
 sys.exit({code} if {code} is not None else (1 if count < {deaths} else 0))
 """
 
