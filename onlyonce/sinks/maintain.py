@@ -18,9 +18,9 @@ in-commit timestamps (`onlyonce.storage.table_features`): the report names it, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from math import ceil
-from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -46,9 +46,33 @@ ICEBERG = """left alone: an Iceberg table is maintained by its engines
     No property onlyonce.… may go"""
 
 
+@dataclass(frozen=True)
+class Maintained:
+    """What was done with a table, or would be.
+
+    dates    how many were compacted
+    removed  how many files that the table has no more
+    hours    how long such files stay
+    """
+
+    dates: int
+    files_before: int
+    files_after: int
+    removed: int
+    hours: int
+    closed: date | None
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "closed before": self.closed, "dates": self.dates, "files before": self.files_before,
+            "files after": self.files_after, "removed": self.removed, "kept (hours)": self.hours,
+        }  # fmt: skip
+
+
 def maintain_output(
     database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
-) -> dict[str, Any] | str | None:
+) -> Maintained | str | None:
     """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
     if isinstance(output.sink, Iceberg):
         return ICEBERG
@@ -59,11 +83,10 @@ def maintain_output(
         return told
     closed = closed_before(database, pipeline, output)
     try:
-        done = maintain(path, closed, keep_hours(database), dry_run=dry_run)
+        return maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError) as error:
         # Somebody else wrote there: nothing of ours has happened, and the next time comes.
         return f"left for the next time: {str(error).splitlines()[0]}"
-    return {"closed before": closed} | done
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Location | None:
@@ -97,7 +120,7 @@ def keep_hours(database: Database) -> int:
     return max(settings.vacuum_hours(), ceil(oldest / 3600) + 1)
 
 
-def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
+def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> Maintained:
     """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
     table = opening.table(path)
     before = len(table.file_uris())
@@ -109,10 +132,7 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
             passing("maintain-after-compact")
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
     passing("maintain-after-vacuum")
-    return {
-        "dates": len(dates), "files before": before, "files after": len(opening.table(path).file_uris()),
-        "removed": len(removed), "kept (hours)": hours,
-    }  # fmt: skip
+    return Maintained(len(dates), before, len(opening.table(path).file_uris()), len(removed), hours, closed)
 
 
 def not_maintained(path: Location) -> str | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from deltalake import DeltaTable
 
@@ -39,8 +38,6 @@ LOG_HOURS = 2.0
 Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
 of a day, one a minute."""
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -52,7 +49,29 @@ class Table:
     held_by: str | None = None
 
 
-def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
+@dataclass(frozen=True)
+class Compacted:
+    """What was done with a table, or would be. `log_files`: how many of its log went."""
+
+    pipeline: str
+    table: str
+    upto: int
+    held_by: str | None
+    new_files: int
+    files_before: int
+    files_after: int
+    log_files: int
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "table": self.table, "up to version": self.upto, "held by": self.held_by,
+            "new files": self.new_files, "files before": self.files_before, "files after": self.files_after,
+            "log files": self.log_files,
+        }  # fmt: skip
+
+
+def compact(database: Database, instance: str, *, dry_run: bool) -> list[Compacted]:
     """Compact the tables of a pipeline; gives what was done, or with `dry_run` would be."""
     tables = [table for table in _tables(database, instance) if delta.exists(table.path)]
     return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
@@ -75,7 +94,7 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
             yield Table(path, REGISTRY, delta.latest(path) - 1)
 
 
-def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
+def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Compacted:
     table = opening.table(of.path)
     groups = list(_groups(table, of))
     before, done, shortened = len(table.file_uris()), 0, 0
@@ -89,11 +108,8 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
         passing("compact-after-checkpoint")
         shortened = rewriting.shorten_log(of.path, of.upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
-    return {
-        "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
-        "new files": len(groups) if dry_run else done, "files before": before,
-        "files after": len(opening.table(of.path).file_uris()), "log files": shortened,
-    }  # fmt: skip
+    new, after = len(groups) if dry_run else done, len(opening.table(of.path).file_uris())
+    return Compacted(instance, of.path.name, of.upto, of.held_by, new, before, after, shortened)
 
 
 def _registry_upto(lives: list[Life]) -> int:

@@ -9,8 +9,8 @@ What holds one is left for the next time.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from onlyonce.commitlog.operate.log_cuts import Life, LogCuts
 from onlyonce.commitlog.operate.removals import Removals
@@ -19,10 +19,27 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.windows import Session
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True)
+class Cut:
+    """What was cut off a log, or would be, and the moment from which it is whole. `lives`: of so many."""
+
+    pipeline: str
+    keep_log: timedelta
+    whole_from: datetime | None
+    held_by: str | None
+    lives: int
+    batches: int
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "keep_log": str(self.keep_log), "whole from": self.whole_from,
+            "held by": self.held_by, "lives": self.lives, "batches": self.batches,
+        }  # fmt: skip
 
 
-def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Cut | None:
     """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be.
 
     None where all is kept for ever.
@@ -38,14 +55,7 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
             passing("keep-log-after-begin")
         batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
     since = LogCuts(database).kept(instance).since
-    return {
-        "pipeline": instance,
-        "keep_log": str(keep),
-        "whole from": since,
-        "held by": ", ".join(holds) or None,
-        "lives": len(lives),
-        "batches": batches,
-    }
+    return Cut(instance, keep, since, ", ".join(holds) or None, len(lives), batches)
 
 
 def due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:

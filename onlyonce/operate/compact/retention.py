@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,8 +38,6 @@ TIMES = ("oo_event_time", "oo_system_time")
 """What tells the day of a record. An invalid one has no event time, so its system time does."""
 INSTANT = pa.timestamp("us", "UTC")
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Found:
@@ -55,7 +52,35 @@ class Found:
         return sum((cut.counts for cut in self.cuts), Counter())
 
 
-def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+@dataclass(frozen=True)
+class Retained:
+    """What was removed of `events`, or would be, and the time from which all records are there.
+
+    `counts`: rows by fate.
+    """
+
+    pipeline: str
+    keep_events: timedelta | None
+    kept_from: datetime | None
+    held_by: str | None
+    counts: Counter[str]
+    files: int
+
+    @property
+    def removed(self) -> int:
+        """How many rows."""
+        return self.counts.total()
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "keep_events": str(self.keep_events), "records from": self.kept_from,
+            "held by": self.held_by, "removed": self.removed,
+            **{fate: self.counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": self.files,
+        }  # fmt: skip
+
+
+def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Retained | None:
     """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be.
 
     None where all is kept for ever.
@@ -70,9 +95,9 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | No
     meant = removal or Removal(0, *_of(decision))
     found = look(database, pipeline.name, path, meant) if removal or meant.before > kept else Found([], _nothing)
     if dry_run or (removal is None and not found.cuts):
-        return _row(pipeline, meant.before if found.cuts else kept, found, decision)
+        return _retained(pipeline, meant.before if found.cuts else kept, found, decision)
     removed, taken = _remove(database, pipeline, path)
-    return _row(pipeline, removed.before, taken, decision)
+    return _retained(pipeline, removed.before, taken, decision)
 
 
 def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
@@ -134,12 +159,9 @@ def _of(decision: Decision | None) -> tuple[int, int]:
     return (0, retaining.NOTHING) if decision is None else (decision.before, decision.upto)
 
 
-def _row(pipeline: Pipeline, kept_from: int, found: Found, decision: Decision | None) -> Row:
+def _retained(pipeline: Pipeline, kept_from: int, found: Found, decision: Decision | None) -> Retained:
     counts: Counter[str] = Counter()
     for (_, _, fate), rows in found.counts.items():
         counts[fate] += rows
-    return {
-        "pipeline": pipeline.name, "keep_events": str(pipeline.keep_events), "records from": to_time(kept_from or None),
-        "held by": decision.held_by if decision else None, "removed": sum(counts.values()),
-        **{fate: counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": len(found.cuts),
-    }  # fmt: skip
+    held_by = decision.held_by if decision else None
+    return Retained(pipeline.name, pipeline.keep_events, to_time(kept_from or None), held_by, counts, len(found.cuts))

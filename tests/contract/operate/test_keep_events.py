@@ -72,9 +72,16 @@ def pipeline(shop: Shop, keep: timedelta | None = KEEP) -> Pipeline:  # noqa: F8
     return replace(shop.pipeline, keep_events=keep)
 
 
-def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> dict[str, Any]:  # noqa: F811
+def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> retention.Retained:  # noqa: F811
     """Once."""
-    return retention.retain(shop.log.database, pipeline(shop, keep), dry_run=dry_run) or {}
+    return of(shop, pipeline(shop, keep), dry_run=dry_run)
+
+
+def of(shop: Shop, declared: Pipeline, *, dry_run: bool) -> retention.Retained:  # noqa: F811
+    """Once, under a declaration."""
+    done = retention.retain(shop.log.database, declared, dry_run=dry_run)
+    assert done is not None
+    return done
 
 
 def rows(shop: Shop) -> list[dict[str, Any]]:  # noqa: F811
@@ -108,20 +115,20 @@ def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: S
 
     assert done == looked
     # The newest event time of collected batches is of the fourth day.
-    assert (done["records from"], done["held by"]) == (at(DAY), "the dedup horizon")
+    assert (done.kept_from, done.held_by) == (at(DAY), "the dedup horizon")
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
     gone = multiset(before) - multiset(rows(old))
-    assert (gone.total(), done["removed"]) == (done["kept"] + done["invalid"], gone.total())
+    assert (gone.total(), done.removed) == (done.counts["kept"] + done.counts["invalid"], gone.total())
     assert log_entries.added(old.events, delta.latest(old.events)) == []
     disagreements, left_out = audit_data.examine(old.log.database, {"shop": pipeline(old)}, lambda _: None)
     assert [one for one in disagreements if "events" in one] == []
     assert any(f"{gone.total()} rows of `events`" in why for why in left_out)
-    assert retain(old)["removed"] == 0
+    assert retain(old).removed == 0
     later = rows(old)
     receive(old, DAYS)
     read(old)
     floor(old, DAYS)
-    assert retain(old)["records from"] == at(2 * DAY)
+    assert retain(old).kept_from == at(2 * DAY)
     assert multiset(kept(later, at(2 * DAY), DAYS - 1)) < multiset(rows(old))
 
 
@@ -183,7 +190,7 @@ def test_what_may_ask_for_a_record_holds_it_and_is_named(old: Shop, name: str) -
 
     done = retain(old)
 
-    assert (done["held by"], done["removed"], multiset(rows(old))) == (by, 0, before)
+    assert (done.held_by, done.removed, multiset(rows(old))) == (by, 0, before)
     assert Removals(old.log.database).kept_from("shop") is None
 
 
@@ -191,7 +198,7 @@ def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: S
     """An output that waits for two days longer; and one that will compute a window again by itself."""
     slow = replace(old.pipeline.outputs[2], lateness=timedelta(days=4))
     waiting = replace(pipeline(old), outputs=(*old.pipeline.outputs[:2], slow))
-    assert (retention.retain(old.log.database, waiting, dry_run=True) or {})["held by"] == "balance"
+    assert of(old, waiting, dry_run=True).held_by == "balance"
     old.log.rows(
         "INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, " "in_time, late) "
         "VALUES ('shop/per_shop/1', 0, 'per_shop', %s, %s, 0, 1)", at(5), at(6),
@@ -199,7 +206,7 @@ def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: S
     folding = replace(
         pipeline(old), outputs=(replace(old.pipeline.outputs[0], late="recompute"), *old.pipeline.outputs[1:])
     )
-    assert (retention.retain(old.log.database, folding, dry_run=True) or {})["held by"] == "per_shop"
+    assert of(old, folding, dry_run=True).held_by == "per_shop"
 
 
 POINTS = [

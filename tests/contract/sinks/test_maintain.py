@@ -70,7 +70,7 @@ def test_closed_dates_are_compacted_and_no_row_changes(table: Path) -> None:
     assert [files(table, day) for day in DAYS] == [1, 1, 4]
     assert rows(table) == before
     assert DeltaTable(str(table)).transaction_version("shop/per_shop/1/per_shop") == 11
-    assert (first["dates"], second["dates"]) == (2, 0)
+    assert (first.dates, second.dates) == (2, 0)
     assert not any(
         "OPTIMIZE" in entry["operation"] for entry in DeltaTable(str(table)).history() if entry["version"] > version
     )
@@ -80,7 +80,7 @@ def test_closed_dates_are_compacted_and_no_row_changes(table: Path) -> None:
 def test_nothing_is_compacted_before_a_date_is_closed(table: Path, closed: date | None) -> None:
     """And a look alone changes nothing at all."""
     version = DeltaTable(str(table)).version()
-    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=True)["dates"] == 2
+    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=True).dates == 2
     assert DeltaTable(str(table)).version() == version
 
     maintain.maintain(table, closed, WEEK, dry_run=False)
@@ -91,10 +91,10 @@ def test_a_reader_that_began_before_keeps_its_files(table: Path) -> None:
     """The files that were replaced stay for the retention: an older version is read as it was; past it they go."""
     version, before = DeltaTable(str(table)).version(), rows(table)
 
-    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=False)["removed"] == 0
+    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=False).removed == 0
     assert rows(table, version) == before
 
-    assert maintain.maintain(table, DAYS[2], 0, dry_run=False)["removed"] == 8
+    assert maintain.maintain(table, DAYS[2], 0, dry_run=False).removed == 8
     assert rows(table) == before
     with pytest.raises(Exception, match=r"(?i)not found|no such file"):
         rows(table, version)

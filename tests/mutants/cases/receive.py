@@ -37,10 +37,10 @@ MUTANTS = (
         Replace(
             "_commit",
             """
-            if run(work.database, write):
+            if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
                 catalog_lookup.remember(work.database, place, stored, filtered)
         """,
-            "return run(work.database, write)",
+            "return Units(work.database).commit_received(wanted, content, counts, chunk, tally.took)",
         ),
         tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),

@@ -257,9 +257,8 @@ MUTANTS = (
         "onlyonce/run/upstream.py",
         Replace(
             "await_written",
-            "not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
-            "False and not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, "
-            "before, upto))",
+            "not _has_written(context.database, context.instance, before, upto)",
+            "False and not _has_written(context.database, context.instance, before, upto)",
         ),
         tests=(
             "tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",

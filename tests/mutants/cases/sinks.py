@@ -686,8 +686,8 @@ MUTANTS = (
     Mutant(
         "nothing-is-nothing",
         "a replay that means no rows adds its units beside one that holds some",
-        "onlyonce/sinks/postgres/pinned.py",
-        Delete("commit_nothing.work", "compare(unit, found, nothing)"),
+        "onlyonce/commitlog/units.py",
+        Delete("Units.commit_nothing", "compare(unit, found, nothing)"),
         tests=(
             "tests/contract/commitlog/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",
         ),
