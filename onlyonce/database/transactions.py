@@ -16,7 +16,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.connect import Database, run, snapshot, transaction
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -37,6 +37,14 @@ class Transactions:
         """One transaction that the caller puts together, and that is not tried again."""
         with transaction(database) as connection:
             yield cls(connection)
+
+    @classmethod
+    @contextmanager
+    def at_one_moment(cls, database: Database) -> Iterator[Self]:
+        """The same, which sees one moment only and changes nothing."""
+        with cls.once(database) as found:
+            snapshot(found.connection)
+            yield found
 
     @property
     def connection(self) -> Connection:

@@ -72,11 +72,11 @@ def _drivers(database: Database, pipeline: str) -> Iterator[str]:
     if (known := LongRuns(database).look(pipeline)) and known.alive:
         yield f"the long run on {known.driver} has done {known.turns} turns"
     for query in Health(database).queries():
-        if query["pipeline"] == pipeline and query["at_work"]:
-            yield f"{query['lineage']} has committed batch {query['committed']}"
-    for backfill in Health(database).begun()["backfills"]:
-        if backfill["pipeline"] == pipeline and backfill["at_work"]:
-            yield f"{backfill['lineage']} is recomputed"
+        if query.pipeline == pipeline and query.at_work:
+            yield f"{query.lineage} has committed batch {query.committed}"
+    for backfill in Health(database).begun().backfills:
+        if backfill.pipeline == pipeline and backfill.at_work:
+            yield f"{backfill.lineage} is recomputed"
 
 
 def _tasks(dags: list[str], airflow: Callable[[], AirflowApi]) -> list[str]:

@@ -38,7 +38,7 @@ def ask_stop(supervisor: str) -> bool:
 def at_work(pipeline: str) -> bool:
     """Whether any driver of the pipeline has a session with the log."""
     found = _module("commitlog.operate.health").Health(database()).queries()
-    return any(query["at_work"] for query in found if query["pipeline"] == pipeline)
+    return any(query.at_work for query in found if query.pipeline == pipeline)
 
 
 def database(url: str | None = None) -> Any:
