@@ -37,7 +37,7 @@ class DriverClock:
         steady, offset = time.monotonic(), time.time() - time.monotonic()
         if self._last and steady - self._last[0] < AGAIN_SECONDS and abs(offset - self._last[1]) < STEP_SECONDS:
             return
-        before, theirs = DriverRuns(self.database).clock()
+        before, theirs = DriverRuns(self.database).clock(time.time)
         after = time.time()
         if theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS:
             apart = timedelta(seconds=round(abs(theirs - after)))

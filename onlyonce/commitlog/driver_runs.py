@@ -6,8 +6,7 @@ promised: that a killed driver has an end in the log.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -48,9 +47,9 @@ class DriverRuns(Transactions):
         do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
 
     @one_transaction
-    def clock(self) -> tuple[float, float]:
-        """The time by this process's clock, and by PostgreSQL's a moment later."""
-        return time.time(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
+    def clock(self, here: Callable[[], float]) -> tuple[float, float]:
+        """The time by a clock of this process, and by PostgreSQL's a moment later."""
+        return here(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
 
     @one_transaction
     def remove(self, keep_days: int) -> int:

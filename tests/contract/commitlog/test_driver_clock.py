@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -60,9 +61,9 @@ def test_a_clock_that_drifts_is_compared_again(log: Log, monkeypatch: pytest.Mon
     asked: list[str] = []
     clock_of = DriverRuns.clock
 
-    def counted(runs: DriverRuns) -> tuple[float, float]:
+    def counted(runs: DriverRuns, here: Callable[[], float]) -> tuple[float, float]:
         asked.append("clock")
-        return clock_of(runs)
+        return clock_of(runs, here)
 
     monkeypatch.setattr(DriverRuns, "clock", counted)
     clock = DriverClock(log.database)

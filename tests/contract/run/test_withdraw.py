@@ -184,7 +184,7 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
     commit(output.table, EMPTY, "another", 0)
     output.unit("witness", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lineage.new("shop/per_shop", yes=True)
     assert output.left() == Counter([("batch",), ("unit",)])
@@ -246,7 +246,7 @@ def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log)
     events = settings.data_dir("shop") / "events"
     commit(events, EMPTY, "another", 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lineage.new("shop/receive", yes=True)
 
