@@ -23,7 +23,6 @@ SECTIONS = {
     "Explanation": "explanation",
     "Decisions": "decisions",
 }
-PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
         "which-part",
@@ -52,7 +51,7 @@ FIRST = {
         "views",
         "errors",
     ],
-    "specification": ["index", *specification.ORDER, "fail-points"],
+    "specification": ["index", *specification.PROSE, *specification.ORDER, specification.OWNERSHIP, "fail-points"],
     "decisions": ["index"],
     "explanation": [
         "promises",
@@ -60,12 +59,12 @@ FIRST = {
         "flow",
         "lives",
         "why",
-        "protocol",
-        "limits",
+        "known-limitations",
         "alternatives",
         "cost",
         "scale",
         "proofs",
+        "model",
     ],
 }
 """What comes first in each section; the other pages follow by their names."""
@@ -124,16 +123,13 @@ def _title(page: str) -> str:
         "reference/views.md": "Views",
         "reference/cli.md": "Command line",
         "reference/values.md": "Values",
-        PROTOCOL: "The protocol",
     }
     return titles.get(page) or (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
 
 
 def _inside(found: re.Match[str], page: str) -> str:
-    """A link to a file of the repository that is no page becomes its text; one to the protocol leads to its page."""
+    """A link to a file of the repository that is no page becomes its text."""
     place = (ROOT / "docs" / page).parent / found[2].partition("#")[0]
     if place.resolve().is_relative_to(ROOT / "docs"):
         return found[0]
-    if place.resolve() == ROOT / "jobs" / "PROTOCOL.md":
-        return f"[{found[1]}]({'../' * page.count('/')}{PROTOCOL})"
     return found[1]

@@ -1,4 +1,5 @@
-"""The pages of the specification, from its tables (`docs/specification/*.toml`): one state machine a file.
+"""The pages of the specification, from its tables (`docs/specification/*.toml`): one state machine a file, and who
+writes what. The pages of PROSE are written by hand.
 
 `make spec` writes the pages, which are committed.
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docs.generate.sql_comments import comments
 from docs.generate.table_cells import cell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +48,24 @@ ORDER = (
     "notes",
 )
 """The state machines, in the order of the pages."""
+PROSE = (
+    "run",
+    "input",
+    "kafka",
+    "receive",
+    "lookups",
+    "outputs",
+    "sinks",
+    "backfill-computation",
+    "at-least-once",
+    "declaration-change",
+    "collection",
+    "object-store",
+)
+"""The pages that are written by hand, in their order."""
+OWNERSHIP = "ownership"
+"""The table of stored things and hops."""
 TABLE = re.compile(r"^CREATE TABLE onlyonce_private\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) onlyonce_private\.([\w.]+) IS\s+'((?:[^']|'')*)';")
 GENERATED = "<!-- Written by `make spec` from {name}. Edit that file. -->"
 
 
@@ -83,7 +101,7 @@ class Machine:
     states: dict[str, str]
     final: tuple[str, ...]
     steps: tuple[Step, ...]
-    invariants: tuple[dict[str, str], ...]
+    invariants: tuple[dict[str, Any], ...]
     rows: tuple[str, ...]
     writer: tuple[str, ...]
     reader: tuple[str, ...]
@@ -117,14 +135,43 @@ def points(prefix: str = "") -> tuple[str, ...]:
 def pages() -> dict[str, str]:
     """Return the content of each page, by its file name."""
     known = machines()
-    return {"index.md": _index(known), "fail-points.md": _fail_points(known)} | {
-        f"{one.name}.md": _page(one) for one in known
-    }
+    made = {f"{one.name}.md": _page(one) for one in known}
+    return {"index.md": _index(known), "fail-points.md": _fail_points(known), f"{OWNERSHIP}.md": _ownership()} | made
+
+
+def ownership() -> dict[str, Any]:
+    """Return who writes what, and the hops of a record."""
+    return tomllib.loads((FOLDER / f"{OWNERSHIP}.toml").read_text())
+
+
+def titles() -> dict[str, str]:
+    """Return the title of each page about states or computation, by its name."""
+    by_hand = {name: (FOLDER / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ") for name in PROSE}
+    return {one.name: one.title for one in machines()} | by_hand
+
+
+def _ownership() -> str:
+    data, named = ownership(), titles()
+    parts = [f"# {data['title']}", "", GENERATED.format(name=f"{OWNERSHIP}.toml"), "", data["about"].strip(), ""]
+    parts += ["## Stored things", "", "| what | written by | specified in | read by |", "|---|---|---|---|"]
+    for one in data["stored"]:
+        pages = ", ".join(f"[{named[page]}]({page}.md)" for page in one["pages"])
+        parts.append(f"| {cell(one['what'])} | {cell(one['writers'])} | {pages} | {cell(one['readers'])} |")
+    parts += ["", "## Hops", "", "A record is known on the receiver's side, so a second delivery has no effect.", ""]
+    parts += [
+        "| hop | sender | receiver | acknowledgement | known by | position | fail-points |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for hop in data["hops"]:
+        shown = ", ".join(f"`{point}*`" if point.endswith("-") else f"`{point}`" for point in hop["points"])
+        names = ("hop", "sender", "receiver", "acknowledgement", "known_by", "position")
+        parts.append(f"| {' | '.join(cell(hop[name]) for name in names)} | {shown} |")
+    return "\n".join([*parts, ""])
 
 
 def _page(machine: Machine) -> str:
     parts = [f"# {machine.title}", "", GENERATED.format(name=f"{machine.name}.toml"), "", machine.about.strip(), ""]
-    parts += _list("Invariants", [f"**{one['id']}** {one['text']}{_proof(one)}" for one in machine.invariants])
+    parts += _invariants(machine)
     parts += _list("A writer must", machine.writer) + _list("A reader may rely on", machine.reader)
     parts += ["## States", "", "| state | meaning |", "|---|---|"]
     parts += [f"| {state} | {_cell(meaning)} |" for state, meaning in machine.states.items()]
@@ -146,8 +193,17 @@ def _page(machine: Machine) -> str:
     return "\n".join([*parts, ""])
 
 
-def _proof(invariant: dict[str, str]) -> str:
-    return f" (`{invariant['test']}`)" if "test" in invariant else ""
+def _invariants(machine: Machine) -> list[str]:
+    """Return each invariant with what holds it, and the tests that fail without it."""
+    parts = ["## Invariants", ""] if machine.invariants else []
+    for one in machine.invariants:
+        parts += [f"- **{one['id']}** {one['text']}", f"    - held by {_listed(one['held_by'])}"]
+        parts.append(f"    - tested by {_listed(one['tests'])}")
+    return [*parts, ""] if parts else []
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _list(title: str, entries: Any) -> list[str]:
@@ -166,7 +222,7 @@ def _row(step: Step) -> str:
 
 def _schema(table: str) -> Iterator[str]:
     """Yield a table's columns and constraints, as the migration has them."""
-    columns, about = tables()[table], comments()
+    columns, about = tables()[table], comments("".join(_migrations()), "onlyonce_private")
     yield from (
         f"## Rows of `{table}`",
         "",
@@ -184,11 +240,6 @@ def tables() -> dict[str, list[tuple[str, str]]]:
     return {
         name: [_defined(part) for part in _parts(body)] for sql in _migrations() for name, body in TABLE.findall(sql)
     }
-
-
-def comments() -> dict[str, str]:
-    """Return the comments of the commit log's tables and columns, by their names."""
-    return {name: text.replace("''", "'") for sql in _migrations() for name, text in COMMENT.findall(sql)}
 
 
 def _migrations() -> list[str]:
@@ -214,13 +265,22 @@ def _defined(part: str) -> tuple[str, str]:
 def _index(known: list[Machine]) -> str:
     parts = [(FOLDER / "index.txt").read_text().rstrip(), "", "## State machines", "", "| page | holds |", "|---|---|"]
     parts += [f"| [{one.title}]({one.name}.md) | {_cell(_first(one.about))} |" for one in known]
+    parts += ["", "## Computation", "", "| page | holds |", "|---|---|"]
+    parts += [f"| [{titles()[name]}]({name}.md) | {_cell(_lead(name))} |" for name in PROSE]
     parts += [
+        "",
+        f"[{ownership()['title']}]({OWNERSHIP}.md) has each stored thing with its writers and readers.",
         "",
         "## Invariants",
         "",
         *(f"- **{one['id']}** ([{of.title}]({of.name}.md)) {one['text']}" for of in known for one in of.invariants),
     ]
     return "\n".join([*parts, ""])
+
+
+def _lead(name: str) -> str:
+    """Return the first sentence of a page that is written by hand."""
+    return _first((FOLDER / f"{name}.md").read_text().split("\n\n")[1])
 
 
 def _first(text: str) -> str:

@@ -3,11 +3,9 @@ too."""
 
 from __future__ import annotations
 
-import re
-
+from docs.generate.sql_comments import comments
 from docs.generate.table_cells import cell
 
-COMMENT = re.compile(r"COMMENT ON (VIEW|COLUMN) onlyonce\.([\w.\"]+)\s+IS\s+'((?:[^']|'')*)';")
 HEAD = """# Views
 
 For people, in the schema `onlyonce` of the platform's database. `onlyonce sql "select …"` asks them, and so does any client
@@ -18,12 +16,12 @@ that logs in as `onlyonce_reader`, who can change nothing. The tables behind the
 def commented(sql: str) -> dict[str, tuple[str, dict[str, str]]]:
     """By view: what it is, and by column what that is, in the order of the files."""
     views: dict[str, tuple[str, dict[str, str]]] = {}
-    for kind, name, text in COMMENT.findall(sql):
-        view, _, column = name.replace('"', "").partition(".")
-        if kind == "VIEW":
-            views[view] = (text.replace("''", "'"), {})
+    for name, text in comments(sql, "onlyonce").items():
+        view, _, column = name.partition(".")
+        if column:
+            views[view][1][column] = text
         else:
-            views[view][1][column] = text.replace("''", "'")
+            views[view] = (text, {})
     return views
 
 

@@ -11,8 +11,9 @@ from airflow.plugins_manager import AirflowPlugin
 
 from onlyonce.airflow.operators.commits_link import TAB
 from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
+from onlyonce.model import stored_names
 
-PREFIX = "exactly-once"
+PREFIX = stored_names.PAGE_ROUTE
 
 
 class LazyPage:

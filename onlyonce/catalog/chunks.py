@@ -15,6 +15,7 @@ from onlyonce.catalog.packed import BYTES
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.operate.collecting import BUCKET
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
@@ -202,9 +203,10 @@ class Chunks(Transactions):
         CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
         """
         row = ask(self.connection, "catalog", "floor", instance=instance)[0]
-        parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
+        parent = stored_names.catalog_table(row.instance_no)
+        child = stored_names.bucket_table(row.instance_no, bucket)
         if bucket >= row.gc_floor and not self._exists(child):
-            locks.wait(self.connection, locks.buckets(instance))
+            locks.wait(self.connection, stored_names.buckets_lock(instance))
             if not self._exists(parent):
                 self._make(parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)")
             if not self._exists(child):
@@ -213,15 +215,15 @@ class Chunks(Transactions):
 
     def _exists(self, table: str) -> bool:
         found = self.connection.execute(
-            text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"onlyonce_private.{table}"}
+            text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"{stored_names.PRIVATE_SCHEMA}.{table}"}
         )
         return bool(found.scalar())
 
     def _make(self, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
         cursor = self.connection.connection.cursor()
         names = {
-            "child": identifiers.Identifier("onlyonce_private", child),
-            "parent": identifiers.Identifier("onlyonce_private", parent),
+            "child": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, child),
+            "parent": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, parent),
             "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
             "by": identifiers.SQL(by),
         }

@@ -1,7 +1,7 @@
 """Removes old ids from the catalog: raises an instance's floor, then drops the buckets below it.
 
-Protocol step 9. The floor is stored first, so a batch that begins later does not ask for the dropped buckets. A batch
-that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
+docs/specification/id-catalog.md. The floor is stored first, so a batch that begins later does not ask for the dropped
+buckets. A batch that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
 
 Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket is dropped at once. A bucket that a reader still
 uses is left for the next time. It is below the floor, so no batch asks for it.
@@ -17,6 +17,7 @@ from psycopg2 import sql as identifiers
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.operate import collecting
 
 SHORT_WAIT = "500ms"
@@ -116,7 +117,11 @@ class Collector(Transactions):
         """The buckets that may go, oldest first: those below the stored floor."""
         row = ask(self.connection, "catalog", "floor", instance=instance)[0]
         found = ask(
-            self.connection, "collect", "buckets_below", parent=f"catalog_{row.instance_no}", floor=row.gc_floor
+            self.connection,
+            "collect",
+            "buckets_below",
+            parent=stored_names.catalog_table(row.instance_no),
+            floor=row.gc_floor,
         )
         return [Bucket(r.name, r.bucket, r.detaching) for r in found]
 
@@ -126,9 +131,9 @@ class Collector(Transactions):
 
         Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
         """
-        locks.wait(self.connection, locks.catalog(instance))
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
         ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
-        size = ask(self.connection, "collect", "size", name=f"onlyonce_private.{gone.name}")[0].bytes
+        size = ask(self.connection, "collect", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
         if size is None:
             return None
         if gone.detaching:
@@ -140,7 +145,7 @@ class Collector(Transactions):
         return Dropped(gone.bucket, chunks, ids, size)
 
     def _on(self, statement: str, **tables: str) -> Any:
-        names = {key: identifiers.Identifier("onlyonce_private", name) for key, name in tables.items()}
+        names = {key: identifiers.Identifier(stored_names.PRIVATE_SCHEMA, name) for key, name in tables.items()}
         cursor = self.connection.connection.cursor()
         cursor.execute(identifiers.SQL(statement).format(**names))
         return cursor.fetchone() if cursor.description else None

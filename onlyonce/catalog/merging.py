@@ -1,8 +1,8 @@
 """Merges many small chunks of a bucket into a few large ones, and gives the freed space back to PostgreSQL.
 
-Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the merged chunk. A
-look-up that listed the parts and does not find one of them lists again (`catalog_lookup`). `model.operate.collecting`
-decides which parts are merged.
+docs/specification/id-catalog.md. Each merged chunk is one transaction, so a look-up lists either the parts or the
+merged chunk. A look-up that listed the parts and does not find one of them lists again (`catalog_lookup`).
+`model.operate.collecting` decides which parts are merged.
 
 Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges
 everything, or that space is given back at once. After a kill both go on where they were.
@@ -23,6 +23,7 @@ from onlyonce.database import locks
 from onlyonce.database.connect import ask
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.operate import collecting
 from onlyonce.model.operate.collecting import Part
@@ -66,7 +67,7 @@ class Merging(Transactions):
 
         Raises InvariantBroken when they don't add up; nothing has changed then.
         """
-        locks.wait(self.connection, locks.catalog(instance))
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
         return len(self.merge_locked(instance, crowd))
 
     @one_transaction
@@ -96,11 +97,11 @@ class Merging(Transactions):
 
         Raises Retryable (by way of `connect.transaction`) when a reader holds the table for longer than `SHORT_WAIT`.
         """
-        locks.wait(self.connection, locks.catalog(instance))
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
         ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
         if waste in self.wasteful(instance):  # and no other collector has done it
             names = {
-                "table": identifiers.Identifier("onlyonce_private", waste.table),
+                "table": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, waste.table),
                 "index": identifiers.Identifier(waste.index),
             }
             self.connection.connection.cursor().execute(

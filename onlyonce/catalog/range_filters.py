@@ -1,5 +1,5 @@
 """Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks
-(protocol step 9.5).
+(docs/specification/id-catalog.md).
 
 A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks,
 holds for ever: it is about ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for
@@ -27,6 +27,7 @@ from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.operate import filter_ranges
 
@@ -121,7 +122,7 @@ class RangeFilters(Transactions):
     def make(self, instance: str, block: Block) -> int:
         """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their
         number."""
-        locks.wait(self.connection, locks.catalog(instance))
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
         rows = ask(self.connection, "range_filters", "ids", instance=instance, **block.key)
         count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
         if len(hashes) < 2 or count > filter_ranges.FULL:

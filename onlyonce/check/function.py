@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.outputs import outputs, results
 from onlyonce.outputs.function import rejecting, several_results
 from onlyonce.outputs.windows import windowing
@@ -25,11 +25,14 @@ from onlyonce.receive import events
 NOTHING = "nothing was read or written"
 
 
-def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, StructType]:
-    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused."""
+def schemas(
+    spark: SparkSession, pipeline: Pipeline, root: Output, seen: results.Frames = results.NO_LOOKUPS
+) -> dict[str, StructType]:
+    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused.
+
+    `seen`: the tables of its lookups.
+    """
     kept = spark.createDataFrame([], events.schema(pipeline))
-    lookups = pipeline.lookups(root)
-    seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
     rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
@@ -110,7 +113,7 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     return Refused(
         f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
-        hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever "
+        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to whoever "
         "reads the table",
     )
 

@@ -23,6 +23,7 @@ from onlyonce import settings
 from onlyonce.declare import identity, loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.settings import home_folders
 
 Schemas = dict[str, dict[str, Any]]
@@ -55,7 +56,7 @@ def keep(pipeline: Pipeline, under: str, found: Schemas) -> None:
     """Keep what was found. Where that can't be written the next run checks anew."""
     file = _file(pipeline)
     with suppress(OSError):
-        home_folders.inside(settings.home(), "checks")
+        home_folders.inside(settings.home(), stored_names.CHECKS_FOLDER)
         for left in file.parent.glob(
             f".{file.name}.*"
         ):  # by a run that was killed; one that is at work keeps nothing then
@@ -68,7 +69,7 @@ def keep(pipeline: Pipeline, under: str, found: Schemas) -> None:
 
 
 def _file(pipeline: Pipeline) -> Path:
-    return settings.home() / "checks" / f"{pipeline.name}.json"
+    return settings.home() / stored_names.CHECKS_FOLDER / f"{pipeline.name}.json"
 
 
 def _modules(pipeline: Pipeline) -> list[Path]:

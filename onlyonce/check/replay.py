@@ -19,6 +19,7 @@ from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
@@ -37,7 +38,9 @@ def replay(
     roots = [pipeline.root_of(pipeline.output(output))] if output else pipeline.roots()
     [batch], gone = _batch(instance, number)
     spark = session.start(f"onlyonce replay {instance}", master)
-    rows = replayed.kept(spark, pipeline, settings.data_location(instance) / "events", [batch]).persist()
+    rows = replayed.kept(
+        spark, pipeline, settings.data_location(instance) / stored_names.EVENTS_FOLDER, [batch]
+    ).persist()
     shown: dict[str, list[dict[str, Any]]] = {}
     try:
         facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}

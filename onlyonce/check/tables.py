@@ -7,7 +7,9 @@ stays as it is.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
 from onlyonce import settings
@@ -57,9 +59,22 @@ def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if isinstance(path, Path) and path.is_file():
+        raise Refused(
+            f"{path} is a file, and no Delta table",
+            data="nothing was written to it",
+            hint="move the file away, or name another path",
+        )
     if not log_entries.any_in(path):
         return None
-    table = opening.table(path)
+    try:
+        table = opening.table(path)
+    except DeltaError as error:
+        raise Refused(
+            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
+            data="nothing was written to it",
+            hint="restore the table's log from a backup, or name another path",
+        ) from error
     delta_table.check(table, path, output)
     there = StructType.fromJson(json.loads(table.schema().to_json()))
     told = newest.deletes(output.sink)
@@ -71,8 +86,7 @@ def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | 
 
     place = Place(target(pipeline, output))
     wanted = columns.of(output, schema)
-    with catalogs.opened(str(place.variable)) as found:
-        table = catalogs.find(found, place.where)
+    table = catalogs.of_target(place)
     if table is None:
         return None
     columns.refuse(output, table)

@@ -24,6 +24,8 @@ from onlyonce import logs, settings, tables
 from onlyonce.cli.shell import progress
 from onlyonce.settings import home_folders
 
+NO_JVM = "JAVA_GATEWAY_EXITED"
+"""What Spark calls a JVM that ends as it starts. Only the JVM itself says why."""
 RECEIVE = "taken in"
 WINDOWS = "windows written"
 FATES = ("kept", "invalid", "remnant", "duplicate")
@@ -68,7 +70,7 @@ def watched(name: str) -> Iterator[None]:
         return
     file = home_folders.inside(settings.home(), "logs") / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
     with _to_file(file) as screen:
-        screen.print(f"log: {file}", style="dim", markup=False, soft_wrap=True)
+        _name(file, screen)
         with _bars(screen) as show, logs.heard_by(show):
             yield
 
@@ -84,19 +86,29 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
         with progress(text) as say:
             yield say
         return
-    with _to_file(_spark_log()) as screen, logs.heard_by(lambda event: _warn(screen, event)):
-        if terminal:
-            with _spinner(screen) as line:
-                task = line.add_task(escape(text), total=None)
-                yield lambda now: line.update(task, description=escape(now))
-        else:
-            yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
+    file = _spark_log()
+    with _to_file(file) as screen, logs.heard_by(lambda event: _warn(screen, event)):
+        try:
+            if terminal:
+                with _spinner(screen) as line:
+                    task = line.add_task(escape(text), total=None)
+                    yield lambda now: line.update(task, description=escape(now))
+            else:
+                yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
+        except Exception as error:
+            if NO_JVM in str(error):
+                _name(file, screen)
+            raise
 
 
 def _spinner(screen: Console) -> Progress:
     # A status of rich's would take standard error back from the file.
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     return Progress(*columns, console=screen, transient=True, redirect_stderr=False, redirect_stdout=False)
+
+
+def _name(log: Path, screen: Console) -> None:
+    screen.print(f"log: {log}", style="dim", markup=False, soft_wrap=True)
 
 
 def _warn(screen: Console, event: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL,
 MySQL).
 
-PROTOCOL.md, 1 and 2.
+docs/specification/incarnation.md.
 
 The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
 declaration no longer has that database. Every decision that depends on "is there a unit?" asks all of them, through
@@ -15,11 +15,12 @@ another database than before; DatabaseAway if a database does not answer; Supers
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
+from sqlalchemy.exc import ArgumentError
 
 from onlyonce import environment, settings
 from onlyonce.commitlog.lineages import Driver, Lineages
@@ -55,7 +56,19 @@ def url_of(variable: str | None, whose: str = "a sink's") -> str:
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )
+    if not _is_known(url):
+        raise Refused(
+            f"the environment variable {variable} of {whose} database has no URL of PostgreSQL or MySQL",
+            data="nothing was read or written",
+            hint="write it as postgresql://user:password@host:5432/database, or as mysql://user:password@host:3306/database",
+        )
     return url
+
+
+def _is_known(url: str) -> bool:
+    with suppress(ArgumentError, ValueError):
+        return make_url(url).drivername in ("postgresql", "postgresql+psycopg2") or mysql.is_mysql(url)
+    return False
 
 
 def database_of(variable: str | None) -> Database:

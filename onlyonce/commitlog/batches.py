@@ -1,4 +1,7 @@
-"""Begin and end of a batch, the frontier, and the closes between batches. Protocol steps 2 and 5."""
+"""Begin and end of a batch, the frontier, and the closes between batches.
+
+docs/specification/receive-batch.md, docs/specification/output-batch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The declarations that each query has run under, as the parts of their identity, kept once for each hash.
 
-Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.change.plan`.
-`onlyonce/model/operate/plan.py` decides what a difference means. Not promised: that a query can be compared which ran
-before the log kept this.
+Who calls it: a starting driver (`onlyonce.context.run_context`, docs/specification/incarnation.md) and
+`onlyonce.operate.change.plan`. `onlyonce/model/operate/plan.py` decides what a difference means. Not promised: that a
+query can be compared which ran before the log kept this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of
 that.
 
-PROTOCOL.md, 3a.
+docs/specification/receive.md.
 
 Who calls it: `onlyonce.receive.poison`. Errors: Superseded from a driver that was overtaken.
 """

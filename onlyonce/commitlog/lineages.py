@@ -10,6 +10,7 @@ from uuid import UUID
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Superseded
 
 
@@ -36,7 +37,7 @@ class Driver:
 
     def session(self, database: Database) -> Database:
         """The same database under this driver's name, so that a newer driver can end its sessions."""
-        return replace(database, name=f"onlyonce/{self.number}/{self.epoch}")
+        return replace(database, name=stored_names.driver_session(self.number, self.epoch))
 
 
 class Lineages(Transactions):
@@ -72,7 +73,7 @@ class Lineages(Transactions):
         life = ask(self.connection, "lineages", "last_life", instance=instance, query=query)[0].life + 1
         do(
             self.connection, "lineages", "add",
-            lineage=f"{instance}/{query}/{life}", instance=instance, query=query, life=life,
+            lineage=stored_names.lineage(instance, query, life), instance=instance, query=query, life=life,
             checkpoint_id=checkpoint_id, start_from=json.dumps(start_from) if start_from else None, kind=kind,
         )  # fmt: skip
         registered = self.live(instance, query)
@@ -91,7 +92,13 @@ class Lineages(Transactions):
         holds the epoch row would keep the bump waiting, and its commit must fail anyway.
 
         Raises Superseded when `lineage new` has closed this life since it was looked up."""
-        ask(self.connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)
+        ask(
+            self.connection,
+            "lineages",
+            "end_older_sessions",
+            name_prefix=stored_names.driver_session(lineage.number, "%"),
+            below=None,
+        )
         epoch = ask(self.connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch
         # After the bump: who closes a life holds its epoch meanwhile, so this look comes before that or sees it.
         if not do(self.connection, "lineages", "started", lineage=lineage.lineage):

@@ -19,6 +19,16 @@ from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto
+from onlyonce.model.stored_names import (
+    AFTER_BATCH_NO,
+    BATCH_NO,
+    CLOSED_BY,
+    COUNTED_UPTO,
+    FIRST_WINDOW,
+    RESERVOIR_VERSION,
+    ROWS_FROM,
+    START_VERSION,
+)
 from onlyonce.model.windows import Micros
 
 Start = dict[str, Any]
@@ -82,26 +92,26 @@ class NewLives(Transactions):
         """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
         last = ask(self.connection, "relive", "last_offset", lineage=lineage)[0]
         # Once windows have changed, those from before the change stay out of every later life too.
-        kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}
+        kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
         if last.source_to is None:
             return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
         version = read_upto(last.source_to)
         if query == "receive":
             return {
-                "version": int(last.source_to["reservoirVersion"]),
-                "after_batch_no": int(last.source_to["batch_no"]),
+                START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
+                AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
             }
         opened = ask(self.connection, "relive", "oldest_open", instance=instance, output=query)
         start = 0 if last.totals else version + 1  # totals are of all that ever came
         if opened:
             before = opened[0].source_from
-            first = int((opened[0].start_from or {}).get("version", 0))
+            first = int((opened[0].start_from or {}).get(START_VERSION, 0))
             start = read_upto(before) + 1 if before else first
-        closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
+        closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
         # What was written in the batch that read it is never read again, unless the new life is to keep state.
-        rows_go_on = {"rows_from": version + 1} if last.stateless else {}
-        counted = max(version, int((last.start_from or {}).get("counted_upto", -1)))
-        return {"version": start, "counted_upto": counted, "closed_by": closing} | rows_go_on | kept | (asked or {})
+        rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
+        counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
+        return {START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing} | rows_go_on | kept | (asked or {})
 
     @one_transaction
     def first(

@@ -11,10 +11,11 @@ from typing import Any
 
 from onlyonce.database.connect import ask
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Plan, to_micros
 from onlyonce.model.sources.tides import Tides, Turn
 
-SOURCE = "source"
+SOURCE = stored_names.SOURCE
 """In the end of a receive batch: whose it is, of several sources."""
 
 

@@ -15,6 +15,7 @@ from onlyonce.context.working_copy import WorkingCopy
 from onlyonce.database.connect import Database
 from onlyonce.model.run.long_run import first_cause
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.session.failures import OTHER_DRIVER, translate
 from onlyonce.session.worker import GONE
 from onlyonce.storage import checkpoint
@@ -64,7 +65,7 @@ class Query:
     @property
     def first_window(self) -> int | None:
         """Where the windows of this life begin, in microseconds, if those before are of another declaration."""
-        return self.start_from.get("first_window")
+        return self.start_from.get(FIRST_WINDOW)
 
     @property
     def log(self) -> Any:

@@ -29,7 +29,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
-from onlyonce.model import partitions
+from onlyonce.model import partitions, stored_names
 from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.sources.arrivals import Corrections
@@ -104,7 +104,7 @@ class RunContext:
     @property
     def events(self) -> Location:
         """The table `events`."""
-        return self.folder / "events"
+        return self.folder / stored_names.EVENTS_FOLDER
 
     def appended(self) -> Own:
         """`events` as it is now, for this run to append to it.
@@ -143,8 +143,9 @@ class RunContext:
         )
 
     def open_query(self, name: str) -> Query:
-        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a
-        run.
+        """Find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+
+        docs/specification/incarnation.md.
 
         Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that
         was lost, swapped or restored, for a declaration under which the lineage can't go on (`onlyonce plan`), and for
@@ -156,7 +157,7 @@ class RunContext:
             raise self.refused[name]
         lineage = Removals(self.database).register(self.instance, name)
         passing("start-registered")
-        folder = self.folder / "checkpoints" / name / str(lineage.life)
+        folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(lineage.life)
         begun = Lineages(self.database).last_batches(lineage.lineage)[0]
         checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
         lineages.refuse_damaged(lineage)

@@ -8,7 +8,7 @@ has written it. What is in the store is the checkpoint; the copy is made anew fo
 - `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds
   the plan that the batch row rests on.
 - `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before
-  has left the log one batch ahead, as it may be (PROTOCOL.md, 1).
+  has left the log one batch ahead, as it may be (docs/specification/object-store.md).
 
 Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise;
 those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.

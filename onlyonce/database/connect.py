@@ -24,6 +24,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from onlyonce import settings
 from onlyonce.database import broken, formats, mysql
 from onlyonce.database.statements import queries
+from onlyonce.model import stored_names
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 log = structlog.get_logger()
@@ -67,7 +68,7 @@ class Database:
     """
 
     url: str = field(repr=False)
-    name: str = "onlyonce"
+    name: str = stored_names.SESSION
     pooler: str | None = field(default=None, repr=False)
     at_once: int = 4
     of_task: bool = False

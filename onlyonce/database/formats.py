@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.database.statements import FOLDER
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.settings import home_folders
 
@@ -77,7 +78,7 @@ def of_session(cursor: Any) -> str | None:
     if "onlyonce_private.formats" not in names:
         return OLD if "onlyonce_private.migrations" in names else None
     # The reader has no access to private tables, and a sink's own database has no views.
-    schema = "onlyonce" if "onlyonce.formats" in names else "onlyonce_private"
+    schema = stored_names.VIEWS_SCHEMA if "onlyonce.formats" in names else stored_names.PRIVATE_SCHEMA
     return _stored(cursor, f"{schema}.formats")
 
 
@@ -102,7 +103,7 @@ def _stored(cursor: Any, table: str) -> str | None:
 def of_home(home: Path) -> str | None:
     """Return the format of a home folder; None for a new one."""
     try:
-        return (home / "format").read_text().strip()
+        return (home / stored_names.FORMAT_FILE).read_text().strip()
     except FileNotFoundError:
         return NO_FILE if any((home / name).exists() for name in STATE) else None
 
@@ -117,9 +118,9 @@ def make_home() -> None:
     """Let a new home hold the format, and its private folders. Raises Refused if it was made in another one."""
     check_home()
     home = settings.home()
-    if not (home / "format").exists():
+    if not (home / stored_names.FORMAT_FILE).exists():
         home_folders.make(home, ())
         whole = home / f".format-{uuid4().hex}"
         whole.write_text(needed() + "\n")
-        whole.replace(home / "format")
+        whole.replace(home / stored_names.FORMAT_FILE)
     home_folders.make(home)  # after the format: a home with data and without it is refused

@@ -13,31 +13,6 @@ from sqlalchemy import Connection
 from onlyonce.database.connect import ask, do
 
 
-def catalog(instance: str) -> str:
-    """Name the lock under which chunks of an instance are dropped, merged or replaced."""
-    return f"catalog/{instance}"
-
-
-def buckets(instance: str) -> str:
-    """Name the lock under which the tables of an instance's buckets are made."""
-    return f"buckets/{instance}"
-
-
-def long_run(instance: str) -> str:
-    """Name the lock of the driver that runs a pipeline continuously."""
-    return f"long_run/{instance}"
-
-
-def deliverer(name: str) -> str:
-    """Name the lock of an output's deliverer."""
-    return f"deliverer/{name}"
-
-
-def schema(name: str) -> str:
-    """Name the lock under which the tables of a sink's schema are made."""
-    return f"schema/{name}"
-
-
 def wait(connection: Connection, name: str) -> None:
     """Take a lock until the transaction ends."""
     do(connection, "locks", "add", name=name)

@@ -19,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from onlyonce.database.statements import queries
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import names
 
@@ -140,7 +141,7 @@ def drop_table(connection: Connection, name: str) -> None:
     """Drop a sink's table with what was deleted from it. Nothing happens the second time."""
     deleted = names.MYSQL.deleted(name)
     for there in tables(connection, deleted):
-        if there.note == names.DELETED_NOTE:
+        if there.note == stored_names.DELETED_NOTE:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, deleted)}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, name)}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from onlyonce.database import connect
 from onlyonce.database.connect import Database
+from onlyonce.model import stored_names
 
 SLOTS = "onlyonce-sessions"
 
@@ -30,7 +31,9 @@ def held(database: Database, work: str, folder: Path) -> Iterator[Database]:
 
     `work` is added to the session's name: the unit and the attempt.
     """
-    here = replace(database, url=database.pooler or database.url, name=f"{database.name}/{work}", of_task=True)
+    here = replace(
+        database, url=database.pooler or database.url, name=stored_names.task_session(database.name, work), of_task=True
+    )
     if not connect.by_transaction(here):
         here = replace(here, name=database.name)  # MySQL finds the sessions of an old driver by this name alone
     with _slot(folder / SLOTS, database.at_once):

@@ -10,6 +10,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, DeltaSource, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.sources import Files
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.storage.location import Location, Url
@@ -48,7 +49,7 @@ def _inboxes(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | No
 
 def _written(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | None]]:
     yield "the archive", _whole(settings.archive())
-    yield "the data of all pipelines", _whole(settings.data_root() / "data")
+    yield "the data of all pipelines", _whole(settings.data_root() / stored_names.DATA_FOLDER)
     for pipeline in pipelines:
         for output in pipeline.outputs:
             place = Place(target(pipeline, output))

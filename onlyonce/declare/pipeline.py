@@ -26,6 +26,7 @@ from onlyonce.declare.sources.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.sources.ranges import Custom, Growing
 from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.sources.tables import DeltaSource
+from onlyonce.model import stored_names
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
@@ -64,7 +65,7 @@ __all__ = [
     "unknown",
 ]
 
-PREFIX = "oo_"
+PREFIX = stored_names.OO_PREFIX
 """The prefix of the platform's own columns. A declared column can't begin with it."""
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 ONE_OF_SEVERAL: Any = OneOfSeveral()

@@ -67,9 +67,11 @@ def by_address(variable: str | None) -> str:
     if not url:
         return variable or "platform"
     parts = urlsplit(url)
-    return (
-        f"{parts.hostname or parts.query}:{parts.port or PORTS.get(parts.scheme.partition('+')[0], 5432)}{parts.path}"
-    )
+    try:
+        port = parts.port or PORTS.get(parts.scheme.partition("+")[0], 5432)
+    except ValueError:  # no URL: whoever opens it refuses it, for its output alone
+        return variable or "platform"
+    return f"{parts.hostname or parts.query}:{port}{parts.path}"
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:

@@ -31,8 +31,8 @@ from onlyonce.declare import loading as declarations
 from onlyonce.local import demo_results, platform, processes
 from onlyonce.local.feed import deliver
 from onlyonce.local.standalone.airflow_api import FINAL_STATES, AirflowApi
-from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import OnlyonceError, Retryable
+from onlyonce.model.stored_names import stream_id
 
 # Two months, so that all of it takes about two minutes on two cores. The number of files is not that of
 # the whole year: its files have other names, so `onlyonce feed flights` can bring the rest later.

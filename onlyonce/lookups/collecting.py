@@ -1,4 +1,4 @@
-"""Copies of PostgreSQL tables go that nobody can ask for. No Spark. Protocol step 9.
+"""Copies of PostgreSQL tables go that nobody can ask for. No Spark. docs/specification/lookups.md.
 
 A version stays while
 

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from onlyonce import settings
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Entry
 
-FOLDER = "@lookups"
+FOLDER = stored_names.LOOKUPS_FOLDER
 """Among the folders of pipelines, none of which can have this name; so a backup of these has it too."""
 NAME = re.compile(r"(\d+)-([0-9a-f]+)\.(parquet|taken|going)")
 Named = tuple[int, str]

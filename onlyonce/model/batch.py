@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.sources.tides import Turn, after_batch
+from onlyonce.model.stored_names import RESERVOIR_VERSION
 from onlyonce.model.windows import Micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,7 +18,7 @@ EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 BY_POSITION = "by_position"
 """The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 
-FIRST_READING = "first_reading"
+FIRST_READING = stored_names.FIRST_READING
 """In a position within an output's first reading of what was compacted: the version of `events` with which that reading
 ends."""
 
@@ -205,8 +207,8 @@ def read_upto(offset: dict[str, Any] | None) -> int:
     """
     if offset is None:
         return -1
-    version = int(offset["reservoirVersion"])
-    return version if int(offset.get("index", 0)) >= 0 else version - 1
+    version = int(offset[RESERVOIR_VERSION])
+    return version if int(offset.get(stored_names.RESERVOIR_INDEX, 0)) >= 0 else version - 1
 
 
 def closes_between(plan: Plan, earlier: Plan | None, closed_by: int) -> tuple[int, int]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import isclose, isfinite
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 
 FLOAT_TOLERANCE = 1e-9
-EVENTS = "events"
+EVENTS = stored_names.EVENTS_BY
 """The sink of receive's units."""
 RECEIVED = (
     "the source gave other records than before, such as a file that was changed in place. Put the input back to "
@@ -40,7 +41,7 @@ class UnitId:
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"
+        return stored_names.unit(self.lineage, self.batch_id, self.sink, self.partition)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ run refuses it.
 
 A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and then
 loses the first. After a kill between the two, the next collection finds both and goes on. It overwrites nothing. To a
-store it is put if no object of its name is there, and then leaves the inbox.
+store it is put if no object of its name is there, and then leaves the inbox. If the archive's file system has no hard
+links, each file stays in the inbox with a warning.
 
 Who calls it: `onlyonce.operate.collect`. Errors: none of its own; files that can't be moved are named in the warnings.
 Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has its way below
@@ -136,7 +137,7 @@ def _move(move: Move) -> str | None:
     except OnlyonceError as error:  # of the store
         return f"{move.source} stays: {error.what}"
     except OSError as error:
-        return f"{move.source} stays: {error.strerror}"
+        return f"{move.source} stays: {error.filename2 or error.filename}: {error.strerror}"
     passing("archive-after-move")
     return None
 
@@ -159,16 +160,22 @@ def _linked(source: Path, target: Path, mark: Mark) -> bool:
 
 
 def _give_second_name(source: Path, target: Path) -> None:
-    with suppress(FileExistsError):
-        try:
-            os.link(source, target)
-        except FileExistsError:
-            raise
-        except OSError:  # another file system, or one without second names
-            part = target.with_name(f".{target.name}.part")
-            shutil.copy2(source, part)
-            if not target.exists():
-                part.rename(target)
+    """Link a file to a new name, or a copy of it if the name is on another file system.
+
+    A link, unlike a rename, fails if the name is taken. On a file system without links it fails too.
+    """
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with suppress(FileExistsError):
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                raise
+            except OSError:
+                shutil.copy2(source, part)
+                os.link(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -17,6 +17,7 @@ from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Pipeline, target
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import opening
 
@@ -62,7 +63,7 @@ def _version(path: Location, batch: str) -> int | None:
         return None
     for entry in history:
         try:
-            unit = json.loads(entry.get("userMetadata") or "{}").get("unit", "")
+            unit = json.loads(entry.get("userMetadata") or "{}").get(stored_names.NOTE_UNIT, "")
         except (ValueError, AttributeError):
             continue  # a commit by somebody else
         if str(unit).startswith(f"{batch}/"):

@@ -41,11 +41,13 @@ from onlyonce.database.connect import Database
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
+from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import CONTROL, KEPT, OO_BATCH, OO_HIGH, OO_KIND, OO_LINEAGE, OO_LOW
 from onlyonce.operate.sink_rows import Windows, in_delta, in_iceberg, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id
@@ -73,7 +75,7 @@ def examine(database: Database, declared: Mapping[str, Pipeline], watch: Watch) 
 
 def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
     for instance, name in Collector(database).instances():
-        events = settings.data_location(instance) / "events"
+        events = settings.data_location(instance) / stored_names.EVENTS_FOLDER
         if log_entries.any_in(events):
             watch(f"{instance}: events")
             yield from _events(database, instance, events)
@@ -93,10 +95,10 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
     """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
     there: Counter[tuple[str, int, str]] = Counter()
     rows = event_rows.dataset(events)
-    columns = ["oo_lineage", "oo_batch", "oo_kind"]
-    for part in rows.to_batches(columns=columns, filter=pc.field("oo_kind") != "control"):
+    columns = [OO_LINEAGE, OO_BATCH, OO_KIND]
+    for part in rows.to_batches(columns=columns, filter=pc.field(OO_KIND) != CONTROL):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-            there[group["oo_lineage"], group["oo_batch"], group["oo_kind"]] += group["count_all"]
+            there[group[OO_LINEAGE], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
     known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
     for batch in known:
         for fate in ("kept", "invalid", "remnant"):
@@ -218,12 +220,12 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
     for batch in Views(database).rows("sample", instance=instance, n=SAMPLE):
         name = f"{batch['lineage']}/{batch['batch']}"
         chosen = (
-            (pc.field("oo_kind") == "kept")
-            & (pc.field("oo_lineage") == batch["lineage"])
-            & (pc.field("oo_batch") == batch["batch"])
+            (pc.field(OO_KIND) == KEPT)
+            & (pc.field(OO_LINEAGE) == batch["lineage"])
+            & (pc.field(OO_BATCH) == batch["batch"])
         )
-        table = rows.to_table(columns=["oo_high", "oo_low"], filter=chosen)
-        ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in ("oo_high", "oo_low"))
+        table = rows.to_table(columns=[OO_HIGH, OO_LOW], filter=chosen)
+        ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in (OO_HIGH, OO_LOW))
         known = np.zeros(table.num_rows, dtype=bool)
         for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):  # type: ignore[misc]
             known |= packed.member(packed.unpack(chunk), (ids[0], ids[1]))
@@ -240,10 +242,10 @@ def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
     if not set(columns) <= set(rows.schema.names):
         return 0
     wrong = 0
-    for row in rows.scanner(columns=[*columns, "oo_high", "oo_low"], filter=chosen).head(SAMPLED_ROWS).to_pylist():
+    for row in rows.scanner(columns=[*columns, OO_HIGH, OO_LOW], filter=chosen).head(SAMPLED_ROWS).to_pylist():
         values = {name: _text(row[name]) for name in columns}
         try:
-            wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, values)
+            wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)
         except OnlyonceError:
             return 0
     return wrong

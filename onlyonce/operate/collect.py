@@ -5,8 +5,8 @@ No Spark. The DAG `onlyonce_collect` and `onlyonce collect` run it.
 For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock),
 drops the buckets below it, merges the small chunks of the others, and makes filters over several buckets. Then it
 removes what was kept long enough, archives input if that is asked for, and sweeps temporary files of sharded sinks
-(jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside itself, and may be killed at any point and run
-again.
+(docs/specification/collection.md). It is safe beside a running stream and beside itself, and may be killed at any point
+and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away, InvariantBroken for a catalog
 with other ids than were written, when all else is done. Not promised: that every bucket is dropped at once. While

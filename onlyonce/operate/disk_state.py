@@ -19,11 +19,11 @@ from deltalake.exceptions import DeltaError
 from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
+from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version, shared_account, wider_permissions
 from onlyonce.model.operate.stuck import LiveQuery
-from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
 from onlyonce.settings import home_folders
@@ -49,7 +49,8 @@ def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
         if query.begun is None or query.at_work:
             continue
         lineage = query.lineage
-        folder = settings.data_location(query.instance) / "checkpoints" / query.query / str(query.life)
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER
+        folder = lives / query.query / str(query.life)
         try:
             checkpoint.is_its_own(folder, lineage, query.checkpoint_id, query.begun)
             checkpoint.compare(folder, lineage, query.committed)
@@ -77,14 +78,17 @@ class Tables:
                 if there is not None:
                     found[query.lineage, str(path)] = there
             for place, output in _in_catalogs(query, declared):
-                there = self._in_catalog(place, owner.writer(platform, query.lineage), output)
+                there = self._in_catalog(place, stored_names.writer(platform, query.lineage), output)
                 if there is not None:
                     found[query.lineage, place.text] = there
         return found
 
     def events(self, instances: list[str]) -> dict[str, int]:
         """The version of `events` of each instance that has it."""
-        opened = {instance: self._open(settings.data_location(instance) / "events") for instance in instances}
+        opened = {
+            instance: self._open(settings.data_location(instance) / stored_names.EVENTS_FOLDER)
+            for instance in instances
+        }
         return {instance: table.version() for instance, table in opened.items() if table}
 
     def _in_catalog(self, place: Place, writer: str, output: str) -> int | None:
@@ -101,7 +105,7 @@ class Tables:
             return None
         try:
             return opening.table(path)
-        except DeltaError as error:
+        except (DeltaError, OnlyonceError) as error:  # ours for a table with a feature that nothing here reads
             self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
             return None
 
@@ -116,16 +120,16 @@ def _written_by(
         declared.get(query.pipeline),
     )
     if query.query == "receive":
-        yield data / "events", f"{lineage}/events"
+        yield data / stored_names.EVENTS_FOLDER, stored_names.transaction(lineage, stored_names.EVENTS_BY)
     elif pipeline and query.query in [root.name for root in pipeline.roots()]:
         root = pipeline.output(query.query)
         suffix = query.instance.removeprefix(pipeline.name)
         for output in (root, *pipeline.made_from(root)):
             for path in staged_rows.tables(query.instance, output.name):
-                yield path, f"{lineage}/staged"
+                yield path, stored_names.transaction(lineage, stored_names.STAGED_BY)
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
-                yield settings.table_location(place), owner.app_id(platform, lineage, output.name)
+                yield settings.table_location(place), stored_names.result_transaction(platform, lineage, output.name)
 
 
 def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
@@ -140,15 +144,17 @@ def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator
 
 def forgotten(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:
     """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
-    folder = settings.data_root() / "data"
+    folder = settings.data_root() / stored_names.DATA_FOLDER
     store = stores.of(folder)
     found = {
         str(folder / name): "it holds `events`, but the log has no pipeline of that name"
         for name in sorted(store.names(folder))
-        if name not in instances and not name.startswith(".dropped-") and log_entries.any_in(folder / name / "events")
+        if name not in instances
+        and not name.startswith(stored_names.DROPPED_PREFIX)
+        and log_entries.any_in(folder / name / stored_names.EVENTS_FOLDER)
     }
     for query in queries:
-        lives = settings.data_location(query.instance) / "checkpoints" / query.query
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER / query.query
         for name in store.names(lives):
             if name.isdigit() and int(name) > query.life:
                 found[str(lives / name)] = (
@@ -189,7 +195,9 @@ def left_at_the_prefix() -> dict[str, list[str]]:
 def _left_by_spark(data: Location) -> list[str]:
     if isinstance(data, Path):
         return _left_in(data, LEFT_BY_SPARK)
-    there = stores.of(data).entries(data / "checkpoints")  # the rest are many, and no rename has given them their names
+    there = stores.of(data).entries(
+        data / stored_names.CHECKPOINTS_FOLDER
+    )  # the rest are many, and no rename has given them their names
     return [
         str(one.at)
         for one in there

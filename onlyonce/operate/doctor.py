@@ -136,6 +136,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         orphans, uneven, vouched = health.orphans(), health.uneven(), health.vouched()
         waits = replace(health.waits(), away=away)
         changed = dict(_changed(health.scope, pipelines, queries))
+    refused_tables, refused_functions = _refused(pipelines)
     return Evidence(
         frozenset(pipelines),
         queries,
@@ -155,7 +156,8 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         | disk_state.left_at_the_prefix(),
         waits,
         {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
-        {(name, output): error for name, one in pipelines.items() for output, error in _refused(one).items()},
+        refused_tables,
+        refused_functions,
     )
 
 
@@ -176,19 +178,28 @@ def _changed(
             yield query.lineage, error
 
 
-def _refused(pipeline: Pipeline) -> dict[str, OnlyonceError]:
-    """Return the outputs whose tables can't take their rows; under "" why no run begins, such as a function that is
-    missing.
+def _refused(
+    pipelines: dict[str, Pipeline],
+) -> tuple[dict[tuple[str, str], OnlyonceError], dict[str, OnlyonceError]]:
+    """Return the outputs whose tables can't take their rows, and the pipelines whose functions let no run begin.
 
     Tables are not compared if a function has changed since the last check: that needs Spark.
     """
     from onlyonce.check import look  # with it come Spark's modules
 
-    try:
-        schemas = look.found(pipeline) or {}
-    except OnlyonceError as error:
-        return {"": error}
-    return {name: error for name, error in look.wrong_tables(pipeline, schemas).items() if for_good(error)}
+    tables, functions = dict[tuple[str, str], OnlyonceError](), dict[str, OnlyonceError]()
+    for name, pipeline in pipelines.items():
+        try:
+            wrong = look.wrong_tables(pipeline, look.found(pipeline) or {})
+        except OnlyonceError as error:
+            functions[name] = error
+        else:
+            tables |= {
+                (name, output): error
+                for output, error in wrong.items()
+                if isinstance(error, OnlyonceError) and for_good(error)
+            }
+    return tables, functions
 
 
 def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:

@@ -32,6 +32,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
@@ -40,12 +41,13 @@ from onlyonce.storage import log_entries, stores
 from onlyonce.storage.beside import beside, is_ours
 
 log = structlog.get_logger()
-GONE = ".dropped-"
+GONE = stored_names.DROPPED_PREFIX
 """What a folder is named while it is removed: nobody takes half of it for the whole."""
 
 
 ROOTS: dict[str, Callable[[], Location]] = {
-    "data": lambda: settings.data_root() / "data", "delta": settings.tables_location, "files": settings.files_dir,
+    "data": lambda: settings.data_root() / stored_names.DATA_FOLDER, "delta": settings.tables_location,
+    "files": settings.files_dir,
 }  # fmt: skip
 """Where the folders of places are."""
 

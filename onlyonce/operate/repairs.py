@@ -20,6 +20,7 @@ from onlyonce.commitlog.driver_clock import DriverClock
 from onlyonce.commitlog.operate.health import Health
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
+from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.finding import Finding
 from onlyonce.model.report import Report
@@ -79,7 +80,9 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
         migrate(database.url)
     elif by == "ids":
         instance, of, bucket = arguments
-        catalog_rebuild.again(database, instance, settings.data_location(instance) / "events", of, bucket)
+        catalog_rebuild.again(
+            database, instance, settings.data_location(instance) / stored_names.EVENTS_FOLDER, of, bucket
+        )
     elif by == "filter":
         instance, *keys = arguments
         for key in keys:

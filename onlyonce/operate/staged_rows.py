@@ -14,7 +14,9 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog.operate.retention import Settled
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_BATCH, OO_LINEAGE
 from onlyonce.storage import log_entries, opening, stores
 
 
@@ -27,18 +29,18 @@ def remove(settled: list[Settled], *, at_once: bool = False) -> int:
 
 def tables(instance: str, output: str) -> list[Location]:
     """Return the tables of an output's staged rows: one for each declaration under which it has staged rows."""
-    folder = settings.data_location(instance) / "staged" / output
+    folder = settings.data_location(instance) / stored_names.STAGED_FOLDER / output
     return [folder / name for name in sorted(stores.of(folder).names(folder)) if log_entries.any_in(folder / name)]
 
 
 def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     table = opening.table(path)
-    there = [part for part in table.partitions() if part["oo_lineage"] == one.lineage]
-    if not any(int(part["oo_batch"]) <= one.upto for part in there):
+    there = [part for part in table.partitions() if part[OO_LINEAGE] == one.lineage]
+    if not any(int(part[OO_BATCH]) <= one.upto for part in there):
         return 0
     lineage = one.lineage.replace("'", "''")
     try:
-        done = table.delete(f"oo_lineage = '{lineage}' AND oo_batch <= {one.upto}")
+        done = table.delete(f"{OO_LINEAGE} = '{lineage}' AND {OO_BATCH} <= {one.upto}")
         table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
     except DeltaError:
         if at_once:

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from onlyonce import settings
 from onlyonce.catalog.collector import Collector
 from onlyonce.database.transactions import Scope
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO
 from onlyonce.sources.files import moved_inboxes
 from onlyonce.storage import event_rows, log_entries
 
@@ -46,7 +48,7 @@ def entries(scope: Scope, instance: str, there: Collection[Location], source: st
     `source`: which of several sources reads them.
     """
     data = settings.data_location(instance)
-    table = (data / "sources" / source if source else data) / "files"
+    table = (data / stored_names.SOURCES_FOLDER / source if source else data) / stored_names.FILES_MANIFEST
     if not there or not log_entries.any_in(table):
         return []
     moved, wanted = moved_inboxes.of(instance.partition("@")[0]), {str(path) for path in there}
@@ -54,14 +56,14 @@ def entries(scope: Scope, instance: str, there: Collection[Location], source: st
         pc.replace_substring_regex(pc.field("path"), pattern="^.*/", replacement=""),
         value_set=pa.array(sorted({path.name for path in there})),
     )
-    columns = ["path", "size", "modified_ns", "batch_no", "refusal"]
+    columns = ["path", "size", "modified_ns", BATCH_NO, "refusal"]
     rows = event_rows.dataset(table).filter(named).to_table(columns=columns).to_pylist()
-    committed = Collector(scope).committed_cuts(instance, sorted({row["batch_no"] for row in rows}), source)
+    committed = Collector(scope).committed_cuts(instance, sorted({row[BATCH_NO] for row in rows}), source)
     found = []
     for row in rows:
-        unreadable = committed.get(row["batch_no"])
+        unreadable = committed.get(row[BATCH_NO])
         was_read = unreadable is not None and row["path"] not in unreadable and row["refusal"] is None
         mark = (row["size"], row["modified_ns"])
         place = moved_inboxes.place(row["path"], moved)
-        found.append(Entry(place, mark, unreadable is not None, was_read, row["batch_no"] < 0))
+        found.append(Entry(place, mark, unreadable is not None, was_read, row[BATCH_NO] < 0))
     return [entry for entry in found if entry.path in wanted]

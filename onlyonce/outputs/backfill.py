@@ -137,8 +137,7 @@ def dry_run(
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
-    asked = Backfills(database).late_in if late_only else Backfills(database).windows_in
-    windows = asked(pipeline.name, names, span)
+    windows = Backfills(database).windows_in(pipeline.name, names, span, late_only=late_only)
     warnings = []
     sinks = []
     for root in roots:

@@ -26,6 +26,7 @@ from onlyonce.commitlog.batches import WRITTEN, Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import Retryable
 from onlyonce.model.units import Content
@@ -64,7 +65,7 @@ def written(
     if records is None or not driver_rows.are_few(records):
         return None
     bounded = not step.adds_no_rows
-    if bounded and not batch.plan.facts.get("stateless"):
+    if bounded and not batch.plan.facts.get(stored_names.STATELESS):
         frame = results.hold(held, frame)
     plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.exported(batch, plain)

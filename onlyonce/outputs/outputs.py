@@ -1,8 +1,8 @@
 """Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
 
-The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also if everything of it is already written:
-a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the batch. Where
-nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
+docs/specification/output-batch.md has its steps. A batch is always consumed, also if everything of it is already
+written: a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the
+batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
-from onlyonce.model import partitions
+from onlyonce.model import partitions, stored_names
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
+from onlyonce.model.stored_names import COUNTED_UPTO, KEPT, OO_KIND, OO_WINDOW, RESERVOIR_VERSION, ROWS_FROM
 from onlyonce.outputs import in_driver, results, staging, stateless
 from onlyonce.outputs.events import backlog, reading
 from onlyonce.outputs.events.first_reading import Part
@@ -64,11 +65,11 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.drain`."""
     query = context.open_query(root.name)
     context = seeing.of_next_batch(context, query, root)
-    start = int(query.start_from.get("version", 0))
+    start = int(query.start_from.get(stored_names.START_VERSION, 0))
     result = reading.stream(context, query, root, start)
     plain = root.gets_whole_windows or stateless.is_stateless(result)
-    if plain and "rows_from" in query.start_from:
-        start = int(query.start_from["rows_from"])
+    if plain and ROWS_FROM in query.start_from:
+        start = int(query.start_from[ROWS_FROM])
         result = reading.stream(context, query, root, start)
     if not plain:
         _refuse_unsaid(context, query, root)
@@ -86,7 +87,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         beside.before(query, versions)
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = reading.closing(context, query, root, versions, batch_id)
-        _batch(context, query, steps, frame, replace(plan, facts={"stateless": plain}), versions)
+        _batch(context, query, steps, frame, replace(plan, facts={stored_names.STATELESS: plain}), versions)
         beside.after()
 
     def turn(query: Query, files: int, part: Part | None) -> None:
@@ -125,16 +126,16 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     rows = context.spark.read.format("delta").load(str(context.events))
     result = results.applied(context, root, windowing.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
-    with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
+    with culprit.searched(context, root, lambda: rows.filter(f"{OO_KIND} = '{KEPT}'")):
         versions = Versions(-1, upto)
-        plan = _plan_of(context, query, root, 0, versions, None, {"reservoirVersion": upto}, f"events@{upto}")
+        plan = _plan_of(context, query, root, 0, versions, None, {RESERVOIR_VERSION: upto}, f"events@{upto}")
         _batch(context, query, steps, result, plan, versions)
 
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
     before, offset, offsets_hash = backlog.positions(context, query, batch_id, part)
     # A new life meets rows again that an earlier one has counted.
-    counted = int(query.start_from.get("counted_upto", -1))
+    counted = int(query.start_from.get(COUNTED_UPTO, -1))
     versions = Versions(read_upto(before) if before else counted, read_upto(offset))
     return versions, _plan_of(context, query, root, batch_id, versions, before, offset, offsets_hash)
 
@@ -286,6 +287,6 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     return Refused(
         f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
         data="nothing was written",
-        hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
-        "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",
+        hint=f"group by {OO_WINDOW} as you get it; a window or event time that you compute again loses its watermark. "
+        "An output without a window can't aggregate in on-time panes: give it a window, or panes='early'",
     )

@@ -28,6 +28,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_PLACE, OO_SYSTEM_TIME, OO_WINDOW
 from onlyonce.model.units import Content
 from onlyonce.outputs import stateless
 from onlyonce.outputs.function import rejecting, several_results
@@ -64,13 +65,13 @@ def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
 
 def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The same without a run: for a look before one, and for `onlyonce.testing`. `lookups`: their tables by name."""
-    names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
-    if "oo_window" in rows.columns:
-        names.append("oo_window")
+    names = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
+    if OO_WINDOW in rows.columns:
+        names.append(OO_WINDOW)
     if output.stateful:
         return applying.applied(pipeline, output, rows)
     if output.join:
-        return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
+        return _joined(output, rows.select(*[quoted(name) for name in names if name != OO_WINDOW]))
     if isinstance(output.window, Chained):
         given = _closed(pipeline, output, output.window, rows)
     else:
@@ -88,7 +89,7 @@ def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame
     window."""
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, chaining.before(rows, window))))
-    timed = closed.withColumn("oo_event_time", F.col("window_end") - F.expr("interval 1 microsecond"))
+    timed = closed.withColumn(OO_EVENT_TIME, F.col("window_end") - F.expr("interval 1 microsecond"))
     return windowing.of_closed(timed, window.own, "window_end")
 
 
@@ -136,11 +137,11 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
             data="nothing was written",
             hint="let it return the DataFrame that it makes",
         )
-    if windowed and "oo_window" not in result.columns:
+    if windowed and OO_WINDOW not in result.columns:
         raise Refused(
-            f"{at}output {output.name}: the result of {output.transform} has no column oo_window",
+            f"{at}output {output.name}: the result of {output.transform} has no column {OO_WINDOW}",
             data="nothing was written",
-            hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
+            hint=f"group by {OO_WINDOW} (and your keys), and keep it; it gives window_start and window_end",
         )
 
 
@@ -253,15 +254,15 @@ def newer(sink: Sink, columns: list[str]) -> list[Column]:
 def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
     """Of the rows with the same keys the newest. Two that are alike in it both stay: the sink refuses them."""
     place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*newer))
-    return plain.withColumn("oo_place", place).filter("oo_place = 1").drop("oo_place")
+    return plain.withColumn(OO_PLACE, place).filter(f"{OO_PLACE} = 1").drop(OO_PLACE)
 
 
 def flat(rows: DataFrame) -> DataFrame:
     """The rows with their window as two columns."""
-    if "oo_window" not in rows.columns:
+    if OO_WINDOW not in rows.columns:
         return rows
-    rest = [F.col(quoted(name)) for name in rows.columns if name != "oo_window"]
-    window = [F.col("oo_window.start").alias("window_start"), F.col("oo_window.end").alias("window_end")]
+    rest = [F.col(quoted(name)) for name in rows.columns if name != OO_WINDOW]
+    window = [F.col(f"{OO_WINDOW}.start").alias("window_start"), F.col(f"{OO_WINDOW}.end").alias("window_end")]
     return rows.select(*window, *rest)
 
 

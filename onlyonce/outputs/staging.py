@@ -17,14 +17,16 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
+from onlyonce.model.stored_names import OO_BATCH, OO_LINEAGE
 from onlyonce.outputs import results
 from onlyonce.outputs.results import Step
 from onlyonce.sinks.delta import delta_append
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 
-BATCH, LINEAGE = "oo_batch", "oo_lineage"
+BATCH, LINEAGE = OO_BATCH, OO_LINEAGE
 
 
 def rows_of_steps(
@@ -63,9 +65,11 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     that is made from another's are stored below that one, whose query writes and removes them."""
     plan = batch.plan
     name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
-    path = context.folder / "staged" / (output.made_beside or output.name) / name
-    app_id = f"{plan.lineage}/staged"
-    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
+    path = context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name
+    app_id = stored_names.transaction(plan.lineage, stored_names.STAGED_BY)
+    commit = delta.Commit(
+        app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), query.driver.epoch, "staged"
+    )
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
     schema = StructType(
         [StructField(field.name, field.dataType) for field in marked.schema]

@@ -26,9 +26,11 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import INVALID, OO_EVENT_TIME, OO_KIND, OO_UNKNOWN
 from onlyonce.model.units import Counts
 from onlyonce.receive import events
 from onlyonce.storage import delta, log_entries
@@ -37,7 +39,7 @@ from onlyonce.storage.stores import arrow
 
 def landed(path: Location, lineage: str, batch_id: int) -> bool:
     """Whether the rows of a batch are in `events`."""
-    there = delta.version(path, f"{lineage}/events")
+    there = delta.version(path, stored_names.transaction(lineage, stored_names.EVENTS_BY))
     return there is not None and there >= batch_id
 
 
@@ -69,11 +71,11 @@ def counted(path: Location, version: int) -> Counts:
     unknown, largest = 0, []
     for added in log_entries.added(path, version):
         with arrow.opened(added.path) as file:
-            number[added.partition["oo_kind"]] += file.metadata.num_rows
-            if added.partition["oo_kind"] == "invalid":
+            number[added.partition[OO_KIND]] += file.metadata.num_rows
+            if added.partition[OO_KIND] == INVALID:
                 continue
-            unknown += _valid(file.metadata, "oo_unknown")
-            largest.append(_largest(file.read(["oo_event_time"])["oo_event_time"]))
+            unknown += _valid(file.metadata, OO_UNKNOWN)
+            largest.append(_largest(file.read([OO_EVENT_TIME])[OO_EVENT_TIME]))
     return Counts(**number, unknown_fields=unknown, largest=to_time(max(largest) if largest else None))
 
 
@@ -96,6 +98,8 @@ def _largest(times: pa.ChunkedArray) -> int:
 
 def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
-    app_id = f"{plan.lineage}/control"
-    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, reached.content)
+    app_id = stored_names.transaction(plan.lineage, stored_names.CONTROL_BY)
+    commit = delta.Commit(
+        app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), driver.epoch, reached.content
+    )
     events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
@@ -58,9 +59,8 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
     if batch.replayed and not batch.without_catalog and lines.shrinks():
         # What the broker has compacted away since can't be read again, and its rows are in no commit.
         FailedAttempts(query.database).withdraw(query.driver, context.instance, plan.batch_id)
-    return poison.written(
-        query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt, trial
-    )
+    places = partial(exchange.places, context.spark, lines)
+    return poison.written(query, context.instance, batch, stamp.places, places, write, attempt, trial)
 
 
 def _made(

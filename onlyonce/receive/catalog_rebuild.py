@@ -30,9 +30,11 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.operate.collecting import horizon_buckets
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import KEPT, OO_BATCH, OO_HIGH, OO_KIND, OO_LINEAGE, OO_LOW
 from onlyonce.storage import event_rows
 
 AT_ONCE = 2_000_000
@@ -95,7 +97,7 @@ def _replace(
     connection: Connection, instance: str, lineage: str, bucket: int, batches: list[Any], ids: dict[int, packed.Ids]
 ) -> bool:
     """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
-    locks.wait(connection, locks.catalog(instance))
+    locks.wait(connection, stored_names.catalog_lock(instance))
     if bucket < Chunks(connection).ensure_bucket(instance, bucket):
         return True  # it was collected meanwhile
     if _kept(connection, lineage, bucket) != batches:
@@ -123,10 +125,10 @@ def _groups(missing: list[Any]) -> Iterator[list[Any]]:
 def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
     """The ids that each batch of a group has kept."""
     first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
-    wanted = (pc.field("oo_kind") == "kept") & (pc.field("oo_lineage") == lineage)
-    wanted &= (pc.field("oo_batch") >= first) & (pc.field("oo_batch") <= last)
-    rows: pa.Table = event_rows.dataset(events).to_table(["oo_batch", "oo_high", "oo_low"], filter=wanted)
-    number, high, low = (rows[name].to_numpy() for name in ("oo_batch", "oo_high", "oo_low"))
+    wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_LINEAGE) == lineage)
+    wanted &= (pc.field(OO_BATCH) >= first) & (pc.field(OO_BATCH) <= last)
+    rows: pa.Table = event_rows.dataset(events).to_table([OO_BATCH, OO_HIGH, OO_LOW], filter=wanted)
+    number, high, low = (rows[name].to_numpy() for name in (OO_BATCH, OO_HIGH, OO_LOW))
     found = {}
     for batch in group:
         here = number == batch.batch_id

@@ -14,13 +14,16 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
+from onlyonce.model import stored_names
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.model.sources.tides import Turn, after_batch
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_BATCH, OO_FRONTIER, OO_KIND, OO_LINEAGE, OO_PARTITION, OO_SYSTEM_TIME
 from onlyonce.model.windows import Micros
 from onlyonce.receive.blocks.exchange import CODE
 from onlyonce.sources.parse.parse import PLACED
@@ -29,8 +32,7 @@ from onlyonce.storage import dictionaries
 from onlyonce.storage.stores import arrow
 
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
-INVALID = "invalid"
-HELD = b"oo_bytes"
+HELD = stored_names.OO_BYTES.encode()
 """The entry of a file's footer that says how many bytes its rows take in memory: encoded rows may be a thousand times
 smaller."""
 ROWS, BYTES = 1 << 17, 1 << 26
@@ -56,11 +58,11 @@ class Stamp:
         """These as columns of so many rows."""
         known = {name: to_time(value) for name, value in asdict(frontier).items()}
         return {
-            "oo_system_time": pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
-            "oo_lineage": pa.repeat(pa.scalar(self.lineage), rows),
-            "oo_batch": pa.repeat(pa.scalar(self.batch_id, pa.int64()), rows),
-            "oo_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            "oo_frontier": pa.repeat(pa.scalar(known, FRONTIER), rows),
+            OO_SYSTEM_TIME: pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
+            OO_LINEAGE: pa.repeat(pa.scalar(self.lineage), rows),
+            OO_BATCH: pa.repeat(pa.scalar(self.batch_id, pa.int64()), rows),
+            OO_PARTITION: pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            OO_FRONTIER: pa.repeat(pa.scalar(known, FRONTIER), rows),
         }
 
 
@@ -95,7 +97,7 @@ class EventFiles:
             return
         fixed = self._fixed(records.num_rows, frontier or self._stamp.frontier)
         given = {name: records.column(name) for name in records.schema.names if name not in (CODE, PLACED)}
-        if kind == INVALID:  # any other record is known by its id
+        if kind == stored_names.INVALID:  # any other record is known by its id
             given[PLACED] = self._placed(records.column(PLACED))
         rows = pa.RecordBatch.from_pydict(given | dict(zip(fixed.schema.names, fixed.columns, strict=True)))
         waiting = self._waiting.setdefault(kind, [])
@@ -104,9 +106,17 @@ class EventFiles:
         if self._bytes[kind] >= BYTES or sum(batch.num_rows for batch in waiting) >= ROWS:
             self._write(kind)
 
-    def _placed(self, places: pa.Array) -> pa.Array:
-        found = [one and self._stamp.places.of(*one.values()) for one in places.to_pylist()]
-        return pa.array([one and str(one) for one in found], pa.string())
+    def _placed(self, places: pa.StructArray) -> pa.Array:
+        files, positions = places.flatten()
+        coded = files.dictionary_encode()
+        around = [self._stamp.places.around(file) for file in coded.dictionary.to_pylist()]
+        before, after = (
+            pa.array([one and one[side] for one in around], pa.string()).take(coded.indices) for side in (0, 1)
+        )
+        named = pc.binary_join_element_wise(before, positions.cast(pa.string()), after, "")
+        whole = pc.fill_null(pc.less(positions, 0), False)  # a file, or a lost range: few, each with a form of its own
+        few = [self._stamp.places.of(*one.values()) for one in places.filter(whole).to_pylist()]
+        return pc.replace_with_mask(named, whole, pa.array([one and str(one) for one in few], pa.string()))
 
     def _fixed(self, rows: int, frontier: Frontier) -> pa.RecordBatch:
         """What all rows have alike, made once for the most rows that came so far."""
@@ -125,7 +135,7 @@ class EventFiles:
         self._writers[kind].write_table(rows)
 
     def _opened(self, kind: str, first: pa.Table) -> parquet.ParquetWriter:
-        path = self._folder / f"oo_kind={kind}" / self._name
+        path = self._folder / f"{OO_KIND}={kind}" / self._name
         # Zstandard takes the time of Snappy here, and two thirds of its space.
         repeated = dictionaries.worth_it(first)
         writer = arrow.writer(path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False)

@@ -17,6 +17,23 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import (
+    CONTROL,
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_PARTITION,
+    OO_PLACE,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+    OO_UNKNOWN,
+)
 from onlyonce.session import schemas
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta, log_entries, own_tables
@@ -24,16 +41,16 @@ from onlyonce.storage.stores import arrow
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
-    "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
-    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string, "
-    "oo_place string"
+    f"{OO_KIND} string, {OO_HIGH} long, {OO_LOW} long, {OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp, "
+    f"{OO_LINEAGE} string, {OO_BATCH} long, {OO_PARTITION} int, {OO_FRONTIER} {FRONTIER}, {OO_REASON} string, "
+    f"{OO_RAW} string, {OO_UNKNOWN} string, {OO_PLACE} string"
 )
 PROPERTIES = delta.KEEP_ALL | {
     # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
     # of none of ours behind them.
-    delta.SKIPPING: "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
+    delta.SKIPPING: f"{OO_HIGH},{OO_EVENT_TIME},{OO_SYSTEM_TIME},{OO_LINEAGE},{OO_BATCH}",
 }
-PLACED_BY = f"oo_event_time timestamp, oo_frontier {FRONTIER}"
+PLACED_BY = f"{OO_EVENT_TIME} timestamp, {OO_FRONTIER} {FRONTIER}"
 """What says of a row in which window it is, and whether that was closed."""
 UNSPLIT = 2147483647
 """The files that one trigger may take: so many that a commit is never split over batches."""
@@ -49,7 +66,7 @@ def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
 
     Raises Refused for a changed type.
     """
-    delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
+    delta.make(path, schema(pipeline), spark, [OO_KIND], PROPERTIES)
     columns.fit(path, schema(pipeline), f"pipeline {pipeline.name}")
 
 
@@ -61,10 +78,10 @@ def add_control(
     `number` is the batch that it follows, or a close's, negative.
     """
     row = {
-        "oo_system_time": now, "oo_lineage": lineage, "oo_batch": number,
-        "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
+        OO_SYSTEM_TIME: now, OO_LINEAGE: lineage, OO_BATCH: number,
+        OO_FRONTIER: {name: to_time(value) for name, value in asdict(reached).items()},
     }  # fmt: skip
-    return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
+    return own_tables.append_rows([[row]], path, commit, {OO_KIND: CONTROL})
 
 
 def stream(spark: SparkSession, path: Location, start: int | None, files: int = UNSPLIT) -> DataFrame:
@@ -84,7 +101,7 @@ def kept_files(path: Location, received: list[Received]) -> list[Location]:
     needed.
     """
     added = [file for one in received for file in log_entries.added(path, one.delta_version)]
-    return [file.path for file in added if file.partition["oo_kind"] == "kept"]
+    return [file.path for file in added if file.partition[OO_KIND] == KEPT]
 
 
 def count(files: list[Location]) -> int:

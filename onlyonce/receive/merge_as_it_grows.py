@@ -1,8 +1,9 @@
 """Merges the catalog as it grows. Receive's driver does it between two batches, for a bounded number of ids each time.
 
-Protocol step 5. The chunks of a bucket are a log-structured merge tree (`model/operate/collecting.to_merge`): the
-number of filters that a look-up asks grows with the logarithm of the ids, and not with the batches. The bucket of the
-batch is merged by levels. With the first batch of a new bucket the one before is closed, and its levels become one.
+docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree
+(`model/operate/collecting.to_merge`): the number of filters that a look-up asks grows with the logarithm of the ids,
+and not with the batches. The bucket of the batch is merged by levels. With the first batch of a new bucket the one
+before is closed, and its levels become one.
 
 Who calls it: `receive`, when a batch is committed. If the database refuses or is too busy, the merge is left for the
 next batch or the next collection; both go on from what they find. Raises Superseded, and InvariantBroken for chunks
@@ -23,6 +24,7 @@ from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Plan
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate import collecting
@@ -60,6 +62,6 @@ def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
 def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
     Lineages(connection).check_epoch(driver.lineage, driver.epoch)
     ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
-    if not locks.if_free(connection, locks.catalog(instance)):
+    if not locks.if_free(connection, stored_names.catalog_lock(instance)):
         return []
     return Merging(connection).merge_locked(instance, crowd)

@@ -22,6 +22,7 @@ from onlyonce.commitlog.batches import Received
 from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.run_context import RunContext
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import CONTROL, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE
 from onlyonce.receive import events
 from onlyonce.session import data_files
 
@@ -34,7 +35,7 @@ def as_of(context: RunContext, version: int) -> DataFrame:
 
 def upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFrame:
     """The rows of all kinds but control of these lives of receive, each up to a batch."""
-    return spark.read.format("delta").load(str(path)).filter((F.col("oo_kind") != "control") & in_batches(last))
+    return spark.read.format("delta").load(str(path)).filter((F.col(OO_KIND) != CONTROL) & in_batches(last))
 
 
 def in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) -> Column:
@@ -48,8 +49,8 @@ def in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) 
 
 
 def _of_life(lineage: str, after: int, last: int) -> Column:
-    found = (F.col("oo_lineage") == lineage) & (F.col("oo_batch") <= last)
-    return found & (F.col("oo_batch") > after) if after >= 0 else found
+    found = (F.col(OO_LINEAGE) == lineage) & (F.col(OO_BATCH) <= last)
+    return found & (F.col(OO_BATCH) > after) if after >= 0 else found
 
 
 def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Received]) -> DataFrame:
@@ -60,11 +61,11 @@ def kept(spark: SparkSession, path: Location, schema: StructType, received: list
     moved = [one for one in received if one.compacted]
     if not moved:
         return rows
-    table = spark.read.format("delta").load(str(path)).filter(F.col("oo_kind") == "kept")
-    ids = spark.createDataFrame([(one.lineage, one.batch_id) for one in moved], "oo_lineage string, oo_batch long")
+    table = spark.read.format("delta").load(str(path)).filter(F.col(OO_KIND) == KEPT)
+    ids = spark.createDataFrame([(one.lineage, one.batch_id) for one in moved], f"{OO_LINEAGE} string, {OO_BATCH} long")
     numbers = [one.batch_id for one in moved]
-    between = F.col("oo_batch").between(min(numbers), max(numbers))  # what files are skipped by
-    found = table.filter(between).join(F.broadcast(ids), ["oo_lineage", "oo_batch"], "left_semi")
+    between = F.col(OO_BATCH).between(min(numbers), max(numbers))  # what files are skipped by
+    found = table.filter(between).join(F.broadcast(ids), [OO_LINEAGE, OO_BATCH], "left_semi")
     return rows.unionByName(found.select(*schema.names))
 
 

@@ -1,6 +1,6 @@
 """Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on.
 
-PROTOCOL.md, 3a.
+docs/specification/receive.md.
 
 No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its
 pipeline for good: each run would fail at the same batch.
@@ -29,6 +29,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.model.storage.location import Location
 from onlyonce.session.failures import known as is_known
 from onlyonce.sources.chosen import Chosen
@@ -47,6 +48,7 @@ def written(
     query: Query,
     instance: str,
     batch: Batch,
+    named: RecordPlaces,
     places: Places,
     write: Callable[[Chosen], Done],
     attempt: Attempt,
@@ -54,7 +56,7 @@ def written(
 ) -> Done:
     """What `write` gives, of a batch without the records at which it fails.
 
-    `attempt` does the same work without a trace, in a folder of `trial`.
+    `attempt` does the same work without a trace, in a folder of `trial`. `named` has the names of the files.
     """
     known = _known(query, batch)
     looking = False
@@ -72,9 +74,8 @@ def written(
             if found is None or found in known.refused:
                 raise
             refused = {**known.refused, found: REASON.format(cause=poison.told(error))}
-            query.log.warning(
-                "a record is refused", unit=f"{query.lineage}/{batch.plan.batch_id}", place=found, cause=cause
-            )
+            unit, place = f"{query.lineage}/{batch.plan.batch_id}", named.of(*found) or found
+            query.log.warning("a record is refused", unit=unit, place=str(place), cause=cause)
             _refuse(query, instance, batch, refused)
             known = failures.Failures(known.times, refused)
 

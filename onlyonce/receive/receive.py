@@ -1,7 +1,7 @@
 """Receive: from the source to `events`. Each pipeline has one streaming query for it.
 
-The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
-batch. At-least-once mode and ids by position are in `at_least_once`.
+docs/specification/receive-batch.md has its steps. Exactly once takes one exchange, one pass and one Delta commit for
+each batch. At-least-once mode and ids by position are in `at_least_once`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.sources.tides import Tides
+from onlyonce.model.stored_names import AFTER_BATCH_NO
 from onlyonce.model.windows import Micros, micros
 from onlyonce.receive import at_least_once, batch_files, catalog_rebuild, events, idling, merge_as_it_grows
 from onlyonce.receive.blocks import block_files
@@ -81,7 +83,7 @@ def take_in(context: RunContext) -> None:
                 merge_as_it_grows.merge(query.database, query.driver, context.instance, ended)
 
         spark = working_copy.session(context.spark) if copy else context.spark
-        stream = context.source().stream(spark, int(query.start_from.get("version", 0)))
+        stream = context.source().stream(spark, int(query.start_from.get(stored_names.START_VERSION, 0)))
         drain_query(worked, stream, "append", on_batch)
 
 
@@ -142,12 +144,13 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-begin")
     if batch.committed:
         return None
-    if listed.empty or listed.batch_no <= query.start_from.get("after_batch_no", NO_BATCH):
+    if listed.empty or listed.batch_no <= query.start_from.get(AFTER_BATCH_NO, NO_BATCH):
         _skip(query, batch)
         return None
     lines, must = listed.lines(batch.plan.facts)
     commit = delta.Commit(
-        f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
+        stored_names.transaction(query.lineage, stored_names.EVENTS_BY), batch_id,
+        stored_names.receive_note(query.lineage, batch_id), query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
     written = own_tables.append(
@@ -231,8 +234,8 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides:
     with context.receiving:
         number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
         passing("close-after-begin")
-        app_id = f"{query.lineage}/close"
-        commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
+        app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+        commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
         version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
         passing("close-after-delta")
         Closes(query.database).end(query.driver, number, version)

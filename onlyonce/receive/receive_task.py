@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from onlyonce.catalog import catalog_lookup
+from onlyonce.model import stored_names
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW, OO_REASON, OO_UNKNOWN
 from onlyonce.receive import receive_unit
 from onlyonce.receive.blocks.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.blocks.spill import Spill
@@ -29,7 +31,9 @@ from onlyonce.session.worker import Batches
 
 GIVES = "path string"
 BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
-KINDS = {KEPT: "kept", INVALID: "invalid", REMNANT: "remnant", SEED: "control"}
+KINDS = {
+    KEPT: stored_names.KEPT, INVALID: stored_names.INVALID, REMNANT: stored_names.REMNANT, SEED: stored_names.CONTROL,
+}  # fmt: skip
 """By fate; a duplicate is in no file."""
 
 
@@ -84,10 +88,10 @@ def _deciding(parts: Parts, spilled: Spill, kept: list[Part]) -> Iterator[Column
     for part in parts:
         records = records_of(part)
         kept.append(spilled.kept(part, records))
-        time = records.column("oo_event_time").cast(pa.int64())
+        time = records.column(OO_EVENT_TIME).cast(pa.int64())
         yield (
-            records.column(CODE), records.column("oo_high"), _whole(records.column("oo_low")),
-            _whole(time), _whole(records.column("oo_payload")), records.column("oo_unknown").is_valid(),
+            records.column(CODE), records.column(OO_HIGH), _whole(records.column(OO_LOW)),
+            _whole(time), _whole(records.column("oo_payload")), records.column(OO_UNKNOWN).is_valid(),
         )  # fmt: skip
 
 
@@ -105,7 +109,7 @@ def _write(files: EventFiles, records: pa.RecordBatch, fates: NDArray[np.int8], 
 
 def _told(remnants: pa.RecordBatch) -> pa.RecordBatch:
     reason = pa.repeat(BEFORE_HORIZON, remnants.num_rows)
-    return remnants.set_column(remnants.schema.get_field_index("oo_reason"), "oo_reason", reason)
+    return remnants.set_column(remnants.schema.get_field_index(OO_REASON), OO_REASON, reason)
 
 
 def _paths(paths: list[str]) -> pa.RecordBatch:

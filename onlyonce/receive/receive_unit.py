@@ -2,7 +2,7 @@
 
 It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its
 unit committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to Delta
-(protocol step 3). Who calls it: `receive_task`.
+(docs/specification/unit.md). Who calls it: `receive_task`.
 """
 
 from __future__ import annotations

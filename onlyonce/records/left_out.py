@@ -19,8 +19,23 @@ from numpy.typing import NDArray
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import stored_names
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.stored_names import (
+    INVALID,
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_PLACE,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+    REMNANT,
+)
 from onlyonce.model.windows import Session, micros
 from onlyonce.records import placed
 from onlyonce.records.placed import Times
@@ -28,7 +43,7 @@ from onlyonce.storage import event_rows, log_entries
 
 Row = dict[str, Any]
 
-_ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
+_ORIGIN = {OO_LINEAGE: "lineage", OO_BATCH: "batch"}
 
 
 def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
@@ -37,8 +52,8 @@ def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None)
     rows: list[Row] = []
     total = 0
     windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
-    wanted = [*pipeline.record_id, "oo_event_time", "oo_frontier", "oo_lineage", "oo_batch"]
-    for part in parts(instance, of_kind("kept"), wanted):
+    wanted = [*pipeline.record_id, OO_EVENT_TIME, OO_FRONTIER, OO_LINEAGE, OO_BATCH]
+    for part in parts(instance, of_kind(KEPT), wanted):
         for output in windowed:
             for start, end, positions in late_pairs(part, output):
                 total += len(positions)
@@ -60,15 +75,15 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
 def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
     """How many invalid records there are, and the first `limit` with reason, place and raw content."""
     del pipeline  # an invalid record has none of the declared columns
-    wanted = {"oo_reason": "reason", "oo_place": "place", "oo_raw": "raw", "oo_system_time": "system_time", **_ORIGIN}
-    return _rows(instance, "invalid", wanted, limit)
+    wanted = {OO_REASON: "reason", OO_PLACE: "place", OO_RAW: "raw", OO_SYSTEM_TIME: "system_time", **_ORIGIN}
+    return _rows(instance, INVALID, wanted, limit)
 
 
 def remnant(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
     """How many records came from before the horizon, and the first `limit`."""
     ids = {column: column for column in pipeline.record_id}
-    wanted = {"oo_reason": "reason", **ids, "oo_event_time": "event_time", "oo_raw": "raw", **_ORIGIN}
-    return _rows(instance, "remnant", wanted, limit)
+    wanted = {OO_REASON: "reason", **ids, OO_EVENT_TIME: "event_time", OO_RAW: "raw", **_ORIGIN}
+    return _rows(instance, REMNANT, wanted, limit)
 
 
 def _rows(instance: str, kind: str, wanted: dict[str, str], limit: int) -> tuple[int, list[Row]]:
@@ -85,7 +100,7 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
     """The output first, then its window (none for a session, which has no end yet), then whose record it is."""
     record = part.slice(at, 1).to_pylist()[0]
     session = isinstance(output.window, Session)
-    frontier = {name: to_micros(value) for name, value in record["oo_frontier"].items()}
+    frontier = {name: to_micros(value) for name, value in record[OO_FRONTIER].items()}
     assert output.window is not None
     closed = closed_until(Frontier(**frontier), output.window, micros(output.lateness))
     return {
@@ -93,7 +108,7 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
         "window_start": None if session else to_time(int(start[at])),
         "window_end": None if session else to_time(int(end[at])),
         "closed_until": to_time(closed),
-        "event_time": record["oo_event_time"],
+        "event_time": record[OO_EVENT_TIME],
         **{column: record[column] for column in pipeline.record_id},
         **{shown: record[column] for column, shown in _ORIGIN.items()},
     }
@@ -101,13 +116,13 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
 
 def of_kind(kind: str) -> pc.Expression:
     """Which rows of `events` are of a kind."""
-    return pc.field("oo_kind") == kind
+    return pc.field(OO_KIND) == kind
 
 
 def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never
     ran."""
-    path = settings.data_location(instance) / "events"
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     if not log_entries.any_in(path):
         return
     rows = event_rows.dataset(path)

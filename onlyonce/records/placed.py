@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER
 from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
 
 Times = NDArray[np.int64]
@@ -30,14 +31,14 @@ NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 def judged(part: pa.RecordBatch, window: Window, lateness: int) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
     """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output
     before that leaves it out."""
-    closed = closed_by_row(part.column("oo_frontier"), window, lateness)
+    closed = closed_by_row(part.column(OO_FRONTIER), window, lateness)
     known = closed != NOTHING_CLOSED
     if isinstance(window, Chained):
         for _, before, late in judged(part, window.upstream, micros(window.waits_before)):
             [(starts, ends)] = windows(window.own, before - 1)
             yield starts, ends, known & (ends <= closed) | (late & window.leaves_late_out)
         return
-    times = whole_micros(part.column("oo_event_time"))
+    times = whole_micros(part.column(OO_EVENT_TIME))
     for starts, ends in windows(window, times):
         compared = times - reach(window) if isinstance(window, Session | Joined) else ends
         yield starts, ends, known & (compared <= closed)

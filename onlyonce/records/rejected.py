@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.stored_names import KEPT, OO_BATCH, OO_HIGH, OO_LOW
 from onlyonce.records import left_out
 from onlyonce.sources.parse.record_id import from_hex
 
 Row = dict[str, Any]
-ID = ("oo_high", "oo_low")
+ID = (OO_HIGH, OO_LOW)
 
 
 def rows(
@@ -50,14 +51,14 @@ def _values(pipeline: Pipeline, instance: str, found: list[Row]) -> dict[str, Ro
     ids = [from_hex(row["record_id"]) for row in found]
     batches = pa.array({row["received_in"] for row in found}, pa.int64())
     where = (
-        left_out.of_kind("kept")
-        & pc.field("oo_batch").isin(batches)
-        & pc.field("oo_high").isin(pa.array({one.high for one in ids}, pa.int64()))
+        left_out.of_kind(KEPT)
+        & pc.field(OO_BATCH).isin(batches)
+        & pc.field(OO_HIGH).isin(pa.array({one.high for one in ids}, pa.int64()))
     )
     wanted = {(one.high, one.low): row["record_id"] for one, row in zip(ids, found, strict=True)}
     values: dict[str, Row] = {}
     for part in left_out.parts(instance, where, [*ID, *pipeline.columns()]):
         for row in part.to_pylist():
-            if name := wanted.get((row["oo_high"], row["oo_low"] or 0)):
+            if name := wanted.get((row[OO_HIGH], row[OO_LOW] or 0)):
                 values[name] = {column: row[column] for column in pipeline.columns()}
     return values

@@ -29,6 +29,24 @@ from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.operate.retaining import said
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.report import Report
+from onlyonce.model.stored_names import (
+    CONTROL,
+    FIRST_WINDOW,
+    INVALID,
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_PARTITION,
+    OO_PLACE,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+)
 from onlyonce.model.windows import Session, micros
 from onlyonce.records import left_out
 from onlyonce.sources.parse.record_id import Asked, RecordId
@@ -36,18 +54,18 @@ from onlyonce.sources.parse.record_id import Asked, RecordId
 Row = dict[str, Any]
 
 PLATFORM = [
-    "oo_kind",
-    "oo_high",
-    "oo_low",
-    "oo_lineage",
-    "oo_batch",
-    "oo_partition",
-    "oo_event_time",
-    "oo_system_time",
-    "oo_frontier",
-    "oo_reason",
-    "oo_place",
-    "oo_raw",
+    OO_KIND,
+    OO_HIGH,
+    OO_LOW,
+    OO_LINEAGE,
+    OO_BATCH,
+    OO_PARTITION,
+    OO_EVENT_TIME,
+    OO_SYSTEM_TIME,
+    OO_FRONTIER,
+    OO_REASON,
+    OO_PLACE,
+    OO_RAW,
 ]
 MOST = 20
 """Invalid lines that are shown of those that give these values."""
@@ -87,7 +105,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         windows = [
             of_window
             for row, _, version in judged
-            if row["oo_kind"] == "kept"
+            if row[OO_KIND] == KEPT
             for of_window in _windows(connection, pipeline, instance, row, version)
         ]
     shown = [fate for _, fate, _ in judged]
@@ -140,34 +158,34 @@ def _told(shown: list[Row], known: bool) -> list[str]:
 def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
     where = pc.scalar(False)
     for one in ids:
-        where |= (pc.field("oo_high") == one.high) & (pc.field("oo_low") == one.low)
-    where &= ~left_out.of_kind("control")
+        where |= (pc.field(OO_HIGH) == one.high) & (pc.field(OO_LOW) == one.low)
+    where &= ~left_out.of_kind(CONTROL)
     return [row for part in left_out.parts(instance, where, PLATFORM) for row in part.to_pylist()]
 
 
 def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
     """The invalid lines that give each id column its value, as text: most are not JSON that could be read."""
     found: list[Row] = []
-    for part in left_out.parts(instance, left_out.of_kind("invalid"), PLATFORM) if values else []:
-        holds = pc.is_valid(part.column("oo_raw"))
+    for part in left_out.parts(instance, left_out.of_kind(INVALID), PLATFORM) if values else []:
+        holds = pc.is_valid(part.column(OO_RAW))
         for column, value in values.items():
             pattern = rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)'
-            holds = pc.and_(holds, pc.fill_null(pc.match_substring_regex(part.column("oo_raw"), pattern), False))
+            holds = pc.and_(holds, pc.fill_null(pc.match_substring_regex(part.column(OO_RAW), pattern), False))
         found += part.filter(holds).slice(0, MOST - len(found)).to_pylist()
     return found
 
 
 def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
     """One row of `events` with its batch and unit, and the version of the commit that holds it."""
-    batch = f"{row['oo_lineage']}/{row['oo_batch']}"
-    unit = f"{batch}/events/{row['oo_partition']}"
-    known = ask(connection, "trace", "batch_of", unique_id=unit, lineage=row["oo_lineage"], batch_id=row["oo_batch"])
+    batch = f"{row[OO_LINEAGE]}/{row[OO_BATCH]}"
+    unit = f"{batch}/events/{row[OO_PARTITION]}"
+    known = ask(connection, "trace", "batch_of", unique_id=unit, lineage=row[OO_LINEAGE], batch_id=row[OO_BATCH])
     log: Any = known[0] if known else None
     said = {name: getattr(log, name, None) for name in ("unit_committed_at", "committed_at", "run_id", "mode")}
     fate = {
-        "fate": row["oo_kind"], "batch": batch, "state": log.state if log else "unknown",
-        "event_time": row["oo_event_time"], "system_time": row["oo_system_time"], "reason": row["oo_reason"],
-        "place": row["oo_place"], "raw": row["oo_raw"], "unit": _unit(log, unit), **said,
+        "fate": row[OO_KIND], "batch": batch, "state": log.state if log else "unknown",
+        "event_time": row[OO_EVENT_TIME], "system_time": row[OO_SYSTEM_TIME], "reason": row[OO_REASON],
+        "place": row[OO_PLACE], "raw": row[OO_RAW], "unit": _unit(log, unit), **said,
     }  # fmt: skip
     return fate, log.delta_version if log else None
 
@@ -181,11 +199,11 @@ def _unit(log: Any, unit: str) -> str | None:
 def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
     """The windows of each output that a kept record falls in, and what has become of each."""
     found: list[Row] = []
-    rejections_of = Rejections(connection).of_record(instance, row["oo_high"] or 0, row["oo_low"] or 0)
+    rejections_of = Rejections(connection).of_record(instance, row[OO_HIGH] or 0, row[OO_LOW] or 0)
     for root in pipeline.roots():
         reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
         read: Any = reader[0] if version is not None and reader else None
-        at = row["oo_event_time"]
+        at = row[OO_EVENT_TIME]
         if isinstance(root.window, Chained):  # its window holds that of the output before, which may begin earlier
             at = to_time(root.window.assign(to_micros(at) or 0)[0][0])
         for output in (root, *pipeline.made_from(root)):
@@ -218,8 +236,8 @@ def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row
 def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any, there: list[Any]) -> list[Row]:
     if root.window is None:
         return [_shown(name, "in time", None, None, "written" if read else "not read yet", None)]
-    time = to_micros(row["oo_event_time"]) or 0
-    frontier = Frontier(**{part: to_micros(value) for part, value in (row["oo_frontier"] or {}).items()})
+    time = to_micros(row[OO_EVENT_TIME]) or 0
+    frontier = Frontier(**{part: to_micros(value) for part, value in (row[OO_FRONTIER] or {}).items()})
     if isinstance(root.window, Session):
         late = is_late(frontier, root.window, micros(root.lateness), time, time)
         # Its session is of a key that only the function knows: all that hold its time are shown.
@@ -227,7 +245,7 @@ def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any
         ends = [(window.window_start, window.window_end, window) for window in made] or [(None, None, None)]
         return [_of_window(name, late, start, end, read, window, version) for start, end, window in ends]
     known = {(window.window_start, window.window_end): window for window in there}
-    begins = (read.start_from or {}).get("first_window") if read else None
+    begins = (read.start_from or {}).get(FIRST_WINDOW) if read else None
     found = []
     for first, last in dict.fromkeys(root.window.assign(time)):
         late = is_late(frontier, root.window, micros(root.lateness), time, last)

@@ -32,6 +32,7 @@ from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Retryable, Superseded
 from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.model.run.isolation import cause_of
@@ -53,7 +54,7 @@ LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
 
 THREAD = "query of a long run"
 
-VOUCHED_FOR = ("/events", "/close")
+VOUCHED_FOR = tuple(stored_names.transaction("", by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY))
 """How the transaction ids of receive's commits to `events` end that the log vouches for."""
 
 
@@ -205,7 +206,7 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that
     # are compacted each has ended, and Delta may have forgotten them.
     return not any(
-        str(log_entries.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
+        str(log_entries.noted(context.events, version).get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
         for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )

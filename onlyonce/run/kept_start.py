@@ -14,9 +14,11 @@ from onlyonce.commitlog.new_lives import NewLives, Start
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, unknown
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
+from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.model.windows import Micros
 
 
@@ -29,7 +31,7 @@ def of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> 
         )
     if (begins or {}).get("version", 0) > 0:
         return {}
-    return retaining.with_what_is_kept(root.window, kept, (begins or {}).get("first_window"))
+    return retaining.with_what_is_kept(root.window, kept, (begins or {}).get(FIRST_WINDOW))
 
 
 def first(database: Database, target: str, *, yes: bool) -> Report | None:
@@ -38,7 +40,7 @@ def first(database: Database, target: str, *, yes: bool) -> Report | None:
     start = NewLives(database).first(instance, query, lambda kept: of(instance, query, kept, None), register=yes)
     if start is None:
         return None
-    facts = {"instance": instance, "query": query, "starts from": retaining.said(start["kept_from"])}
+    facts = {"instance": instance, "query": query, "starts from": retaining.said(start[stored_names.KEPT_FROM])}
     title = f"{target}: its first life" if yes else f"{target}: what its first life would be (add --yes)"
     return Report(title, "lineage new" if yes else "dry run", facts)
 

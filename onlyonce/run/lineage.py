@@ -24,9 +24,14 @@ from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import (
+    BATCH_NO,
+    SOURCE_BATCH_NO,
+)
 from onlyonce.run import from_start, kept_start, withdraw
 from onlyonce.sources.files import listing
 from onlyonce.storage import log_entries, opening
@@ -69,8 +74,12 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
-    path = settings.data_location(instance) / "events"
-    there = opening.table(path).transaction_version(f"{lineage}/events") if log_entries.any_in(path) else None
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    there = (
+        opening.table(path).transaction_version(stored_names.transaction(lineage, stored_names.EVENTS_BY))
+        if log_entries.any_in(path)
+        else None
+    )
     begun = Lineages(database).last_batches(lineage)[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
@@ -118,8 +127,8 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
 
     If the commit is there already, the batch is not withdrawn but ended.
     """
-    path = settings.data_location(instance) / "events"
-    app_id = f"{driver.lineage}/events"
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
     for row in NewLives(database).begun(driver.lineage):
         if withdraw.holds(path, app_id, row.batch_id):
             _finish(database, driver, row, opening.table(path), path)
@@ -147,16 +156,18 @@ def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) ->
 
     Of a topic the offsets are the most that there can be: without Spark nobody counts the gaps that transactions leave.
     """
-    if "offsets" in source_to:
-        most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
+    if stored_names.OFFSETS in source_to:
+        most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
         return lambda fated: min(fated, most)
     of_source = turns.SOURCE in source_to
-    registry = folder / "sources" / source_to[turns.SOURCE] if of_source else folder
-    read = _records(registry / "files", int(source_to["source_batch_no" if of_source else "batch_no"]), facts)
+    registry = folder / stored_names.SOURCES_FOLDER / source_to[turns.SOURCE] if of_source else folder
+    read = _records(
+        registry / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
+    )
     return lambda _: read
 
 
 def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
     """How many records a batch of the registry must have."""
-    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)

@@ -17,6 +17,7 @@ import structlog
 from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session
+from onlyonce.model import stored_names
 from onlyonce.model.errors import DatabaseAway
 from onlyonce.model.run.long_run import standing_by
 
@@ -36,7 +37,9 @@ class Place:
     def ours(self) -> bool:
         """Whether this driver holds it, from now on at the latest. Not where the database does not say so."""
         try:
-            return self._session.ask(lambda connection: locks.hold(connection, locks.long_run(self._instance)))
+            return self._session.ask(
+                lambda connection: locks.hold(connection, stored_names.long_run_lock(self._instance))
+            )
         except DatabaseAway:
             return False  # a new session is asked the next time
 

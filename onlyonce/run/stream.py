@@ -138,12 +138,12 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: Names
     return context
 
 
-def _refused(pipeline: Pipeline, wrong: Mapping[str, OnlyonceError]) -> dict[str, OnlyonceError]:
+def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:
     """Return the outputs that can't run. Raise the first one's refusal if no output can.
 
-    A database that is away now may be back at its output's turn.
+    A database that is away now may be back at its output's turn. So may be what raised an unknown error.
     """
-    refused = {name: error for name, error in wrong.items() if for_good(error)}
+    refused = {name: error for name, error in wrong.items() if isinstance(error, OnlyonceError) and for_good(error)}
     if refused and len(refused) == len(pipeline.roots()):
         raise refusal(refused)
     data = "this output wrote nothing; receive and the other outputs went on"

@@ -29,15 +29,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from onlyonce import settings
 from onlyonce.commitlog.new_lives import LeftUnits
 from onlyonce.commitlog.units import Unit
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sinks import owner
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.beside import beside, is_ours
 
-TAKEN = "withdrawn by: onlyonce lineage new"
-USED_UP = "/used up"
-"""The end of the id of a second transaction, which says that the first has no rows."""
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
 """How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
 
@@ -62,7 +59,7 @@ def left(instance: str, found: LeftUnits) -> list[Left]:
     hand."""
     with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
     return [
-        _left(instance, unit, found.declared, owner.app_id(found.platform, found.lineage, sink))
+        _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.lineage, sink))
         for sink, unit in with_rows.items()
     ]
 
@@ -83,11 +80,13 @@ def holds(path: Location, app_id: str, batch_id: int) -> bool:
         return False
     table = opening.table(path)
     if _has(table, app_id, batch_id):
-        return not _has(table, app_id + USED_UP, batch_id)
+        return not _has(table, app_id + stored_names.USED_UP, batch_id)
     notes = [
-        note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)
+        note
+        for note in map(_note, table.history())
+        if (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION)) == (app_id, batch_id)
     ]
-    return any(note.get("unit") != TAKEN for note in notes)
+    return any(note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN for note in notes)
 
 
 def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
@@ -117,7 +116,7 @@ def take(path: Location, app_id: str, batch_id: int) -> None:
         return  # taken before, by a new life that did not come to its end
     mark = CommitProperties(
         custom_metadata={"userMetadata": _mark(app_id, batch_id)},
-        app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + USED_UP)],
+        app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + stored_names.USED_UP)],
     )
     try:
         table.create_write_transaction(
@@ -143,7 +142,13 @@ def _between(path: Location, told: str) -> Retryable:
 
 
 def _mark(app_id: str, batch_id: int) -> str:
-    return log_entries.text({"app_id": app_id, "version": batch_id, "unit": TAKEN})
+    return log_entries.text(
+        {
+            stored_names.NOTE_APP_ID: app_id,
+            stored_names.NOTE_VERSION: batch_id,
+            stored_names.NOTE_UNIT: stored_names.WITHDRAWN,
+        }
+    )
 
 
 def _note(entry: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",
-        "the JVM's own words stand above. Run the same command again. If the JVM ends again, look at its options "
+        "what the JVM said stands above, or in the log that is named above. Run the same command again. If the JVM "
+        "ends again, look at its options "
         "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
         "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free "
         "(ONLYONCE_DRIVER_MEMORY)",

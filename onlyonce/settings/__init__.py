@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onlyonce.environment import within
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.folders import check_folder
 from onlyonce.model.storage.location import Location, is_url, location, on_disk
@@ -55,7 +56,7 @@ def _default_home(root: Path) -> Path:
 def inbox_location(pipeline: str, declared: str | None = None) -> Location:
     """The folder or prefix that the file source of a pipeline lists: the one its declaration names, or a folder in the
     home."""
-    return location(declared) if declared else home() / "inbox" / pipeline
+    return location(declared) if declared else home() / stored_names.INBOX_FOLDER / pipeline
 
 
 def inbox(pipeline: str, declared: str | None = None) -> Path:
@@ -80,12 +81,12 @@ def data_root() -> Location:
 
 def data_location(instance: str) -> Location:
     """The place of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
-    return data_root() / "data" / instance
+    return data_root() / stored_names.DATA_FOLDER / instance
 
 
 def tables_location() -> Location:
     """The place of the Delta tables that outputs write and people read."""
-    return data_root() / "tables"
+    return data_root() / stored_names.TABLES_FOLDER
 
 
 def table_location(declared: str) -> Location:
@@ -119,17 +120,19 @@ def tables_dir() -> Path:
 def blocks_dir(instance: str) -> Path:
     """The folder of what is on its way from one Spark job to the next: on a disk, wherever the data is."""
     root = data_root()
-    return (root if isinstance(root, Path) else home()) / "data" / instance / "blocks"
+    return (
+        (root if isinstance(root, Path) else home()) / stored_names.DATA_FOLDER / instance / stored_names.BLOCKS_FOLDER
+    )
 
 
 def trials_location(instance: str) -> Location:
     """Where a batch that failed is tried again in parts, if driver and executors share no disk for `blocks_dir`."""
-    return data_location(instance) / "trials"
+    return data_location(instance) / stored_names.TRIALS_FOLDER
 
 
 def files_dir() -> Path:
     """The folder of the files that sharded outputs write and people read."""
-    return home() / "files"
+    return home() / stored_names.RESULT_FILES_FOLDER
 
 
 def database_url() -> str:

@@ -32,6 +32,7 @@ from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.model.windows import Session, own
 from onlyonce.storage import footers, log_entries, opening, table_features
@@ -79,13 +80,13 @@ def maintain_output(
     path = table_of(pipeline, output)
     if path is None:
         return None
-    if told := not_maintained(path):
-        return told
     closed = closed_before(database, pipeline, output)
     try:
+        if told := not_maintained(path):
+            return told
         return maintain(path, closed, keep_hours(database), dry_run=dry_run)
-    except (DeltaError, OSError) as error:
-        # Somebody else wrote there: nothing of ours has happened, and the next time comes.
+    except (DeltaError, OSError, Refused) as error:
+        # Another writer wrote there, or the table can't be opened. Nothing of ours has happened; other tables go on.
         return f"left for the next time: {str(error).splitlines()[0]}"
 
 

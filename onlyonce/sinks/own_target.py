@@ -83,7 +83,7 @@ def _is_there(place: Place) -> bool:
     if place.kind == "iceberg":
         from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
 
-        return catalogs.is_there(place)
+        return catalogs.of_target(place) is not None
 
     def look(connection: Connection) -> bool:
         if place.kind == "mysql":

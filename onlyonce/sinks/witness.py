@@ -1,4 +1,6 @@
-"""The witness unit of a batch: it says what a commit elsewhere must hold, before that is written. PROTOCOL.md, 3b.
+"""The witness unit of a batch: it says what a commit elsewhere must hold, before that is written.
+
+docs/specification/unit.md.
 
 Used by the sinks whose rows are not in the unit's transaction: `sink_delta`, `sink_iceberg`. Errors: InvariantBroken
 for a replay with other rows, Superseded.

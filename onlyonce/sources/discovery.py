@@ -23,6 +23,7 @@ from onlyonce.declare.sources.starts import EARLIEST, before_start
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, Url, on_disk
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
 from onlyonce.sources.files.folders import Folders
@@ -94,28 +95,26 @@ def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
     if isinstance(pipeline.source, DeltaSource):  # its last entries tell all
         return Reading(table, lambda at: registered(at, pipeline))
     if inputs.in_store(pipeline):
-        return Reading(table, _objects, ["batch_no", "path", "mark", "root", "seen_at"], _more_objects)
+        return Reading(table, _objects, [BATCH_NO, "path", "mark", "root", SEEN_AT], _more_objects)
     return Reading(table, lambda at: registered(at, pipeline), _columns(pipeline), _more)
 
 
 def _columns(pipeline: Pipeline) -> list[str]:
     return [
-        "batch_no",
+        BATCH_NO,
         "path",
         "size",
         "modified_ns",
         "root",
-        "seen_at",
+        SEEN_AT,
         *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ()),
     ]
 
 
 def _more(there: Registered, entries: pa.Table) -> Registered:
     """What the registry says with these entries, which came later than all that it said before."""
-    entries = entries.sort_by("batch_no")
-    rows = {
-        name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no", "root")
-    }
+    entries = entries.sort_by(BATCH_NO)
+    rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in (SEEN_AT, BATCH_NO, "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
     last, seen = registry.last_entry(entries)
     return Registered(
@@ -131,7 +130,7 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
 def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
     """Return the inboxes of the entries, and those known before, in the order of the last batch from each, and of one
     batch by name."""
-    last = entries.select(["root", "batch_no"]).group_by("root").aggregate([("batch_no", "max")])
+    last = entries.select(["root", BATCH_NO]).group_by("root").aggregate([(BATCH_NO, "max")])
     last = last.sort_by([("batch_no_max", "ascending"), ("root", "ascending")])
     now = [root for root in last["root"].to_pylist() if root]
     return (*(root for root in before if root not in now), *now)
@@ -236,7 +235,7 @@ def decided(inbox: Inbox) -> Registered:
     roots = tuple({file.root: None for file in left_out if file.root})
     if inputs.in_store(inbox.pipeline):
         rows = pa.RecordBatch.from_pylist(
-            [{"batch_no": NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out]
+            [{BATCH_NO: NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out]
         )
         return Registered({}, {}, objects=object_listing.known([rows]), roots=roots)
     marks = {file.path: (file.size, file.modified_ns) for file in left_out}
@@ -285,9 +284,9 @@ def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
 
 def _objects(table: Location) -> Registered:
     entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow.folder(table))
-    last, seen = registry.last_entry(entries.to_table(columns=["batch_no", "seen_at"]))
-    found = object_listing.known(entries.to_batches(columns=["batch_no", "path", "mark"]))
-    roots = _roots((), entries.to_table(columns=["root", "batch_no"]))
+    last, seen = registry.last_entry(entries.to_table(columns=[BATCH_NO, SEEN_AT]))
+    found = object_listing.known(entries.to_batches(columns=[BATCH_NO, "path", "mark"]))
+    roots = _roots((), entries.to_table(columns=["root", BATCH_NO]))
     return Registered(
         {}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots
     )
@@ -327,7 +326,7 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     ]
     rows = []
     if log_entries.any_in(table):
-        rows = opening.table(table).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
+        rows = opening.table(table).to_pyarrow_table(columns=fields, filters=[(BATCH_NO, "=", NO_BATCH)]).to_pylist()
     if not rows:
         raise Refused(
             f"pipeline {name} starts at {inbox.pipeline.source.start}, and no run of its stream has decided where "

@@ -27,6 +27,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, PubSub
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
 from onlyonce.sources.landing import Flow, Message, line
@@ -35,7 +36,7 @@ from onlyonce.storage.durable import sync
 
 log = structlog.get_logger()
 
-PREFIX = "pubsub-"
+PREFIX = stored_names.PULLED_PREFIX
 SHORTEST_PULL = 2.0
 """Seconds. An answer that comes after the pull has given up is lost until its deadline."""
 SLACK = 0.9

@@ -23,17 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, opening, own_tables, stores
+from onlyonce.storage import delta, log_entries, manifests, opening, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
-
-SOURCES = "sources"
-"""The folder of the registries of several sources."""
-TABLES = ("turns", "files", "ranges")
-"""The names of registries."""
 
 
 def append(
@@ -49,7 +46,7 @@ def append(
     batches = groupby(rows, key=itemgetter(0))
     files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
     content = hashlib.sha256(json.dumps([row[:-1] for row in rows], default=str).encode()).hexdigest()[:32]
-    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
+    commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), driver.epoch, content)
     try:
         own_tables.append_rows(files, table, commit)
     except InvariantBroken:
@@ -70,51 +67,49 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
 
 def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:
     """Return the number of the last batch of some entries, and when it arrived; None of none."""
-    number = pc.max(entries["batch_no"])
+    number = pc.max(entries[BATCH_NO])
     return number.as_py(), pc.max(
-        pc.filter(entries["seen_at"], pc.equal(entries["batch_no"], number))
+        pc.filter(entries[SEEN_AT], pc.equal(entries[BATCH_NO], number))
     ).as_py() if number.is_valid else None
 
 
 def name(table: Location) -> str:
     """Return what the log calls a registry of an instance: its table, and of several sources which one's it is."""
     above = table.parent
-    return f"{above.name}/{table.name}" if above.parent.name == SOURCES else table.name
+    return f"{above.name}/{table.name}" if above.parent.name == stored_names.SOURCES_FOLDER else table.name
 
 
 def last_batches(instance: str) -> dict[str, int]:
     """Return the number of the last batch of each registry of an instance, by its name."""
-    home = settings.data_location(instance)
-    folders = [home, *(home / SOURCES / one for one in stores.of(home).names(home / SOURCES))]
-    tables = [folder / one for folder in folders for one in TABLES]
-    found = {name(table): last_batch(table) for table in tables if log_entries.any_in(table)}
+    tables = [table for table in manifests.of(instance) if log_entries.any_in(table)]
+    found = {name(table): last_batch(table) for table in tables}
     return {registry: number for registry, number in found.items() if number is not None}
 
 
 def last_batch(table: Location) -> int | None:
     """The number of the last batch that was registered; None before the first."""
-    entries = last(table, ["batch_no"])
-    return None if entries is None else int(pc.max(entries["batch_no"]).as_py())
+    entries = last(table, [BATCH_NO])
+    return None if entries is None else int(pc.max(entries[BATCH_NO]).as_py())
 
 
 def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
-    later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
+    later = [(BATCH_NO, ">", -1 if batch_no is None else batch_no)]
     return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
 
 
 def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
     """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an
     entry has."""
-    found = entries.group_by("batch_no").aggregate([(records, "sum"), ("seen_at", "max")]).sort_by("batch_no")
-    columns = (found[name].to_pylist() for name in ("batch_no", f"{records}_sum", "seen_at_max"))
+    found = entries.group_by(BATCH_NO).aggregate([(records, "sum"), (SEEN_AT, "max")]).sort_by(BATCH_NO)
+    columns = (found[name].to_pylist() for name in (BATCH_NO, f"{records}_sum", "seen_at_max"))
     return list(zip(*columns, strict=True))
 
 
 def folder(pipeline: Pipeline, instance: str) -> Location:
     """Where the registry of an instance is; of several sources each has a folder of its own."""
     home = settings.data_location(instance)
-    return home / SOURCES / pipeline.part.name if pipeline.part else home
+    return home / stored_names.SOURCES_FOLDER / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
@@ -122,7 +117,7 @@ def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
 
     Spark would take a second to find them: by its statistics one file has them.
     """
-    found = opening.table(table).to_pyarrow_table(filters=[("batch_no", "=", batch_no)])
+    found = opening.table(table).to_pyarrow_table(filters=[(BATCH_NO, "=", batch_no)])
     return spark.createDataFrame(pa.table(found))
 
 

@@ -26,10 +26,12 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
 from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT, SOURCE_BATCH_NO
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.discovery import NO_BATCH
@@ -57,7 +59,7 @@ class Several:
         added = sum(source.register(spark, driver, now, corrected) for source in self.sources.values())
         for _ in range(LOOKS):
             # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
-            app_id = f"{self.instance}/turns"
+            app_id = stored_names.transaction(self.instance, stored_names.TURNS_BY)
             number = (delta.version(self.table, app_id) or 0) + 1
             rows = self._new(corrected)
             passing("receive-before-turns")
@@ -92,7 +94,7 @@ class Several:
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Taken:
         """The batch whose turn it is."""
-        rows = batch.withColumn("seen_at", F.unix_micros("seen_at")).collect()
+        rows = batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect()
         if not rows:
             return Taken(None, None, NO_BATCH, datetime.now(EPOCH.tzinfo))
         [turn] = rows
@@ -109,9 +111,9 @@ class Several:
         last = self._last_turn()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
-        turns, reached = [], corrected.of(self.registry, last["batch_no"], last["seen_at"]) if last else None
+        turns, reached = [], corrected.of(self.registry, last[BATCH_NO], last[SEEN_AT]) if last else None
         for number, (name, source_batch_no, records, at) in enumerate(
-            _in_turns(found), last["batch_no"] + 1 if last else 0
+            _in_turns(found), last[BATCH_NO] + 1 if last else 0
         ):
             known[name] = source_batch_no
             # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an
@@ -121,9 +123,9 @@ class Several:
         return turns
 
     def _last_turn(self) -> dict[str, Any] | None:
-        entries = registry.last(self.table, ["batch_no", "known", "seen_at"])
+        entries = registry.last(self.table, [BATCH_NO, "known", SEEN_AT])
         turns: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
-        return max(turns, key=itemgetter("batch_no"), default=None)
+        return max(turns, key=itemgetter(BATCH_NO), default=None)
 
     def _of_source(self, name: str, known: int | None, corrected: Corrections) -> deque[tuple[Any, ...]]:
         source = self.sources[name]
@@ -165,9 +167,9 @@ class Taken:
     def summary(self) -> dict[str, Any]:
         """What the batch row says of it."""
         if self.cut is None:
-            return {"batch_no": self.batch_no}
+            return {BATCH_NO: self.batch_no}
         told = self.cut.summary()
-        return {**told, "batch_no": self.batch_no, SOURCE: self.source, "source_batch_no": told["batch_no"]}
+        return {**told, BATCH_NO: self.batch_no, SOURCE: self.source, SOURCE_BATCH_NO: told[BATCH_NO]}
 
     def unreadable(self) -> dict[str, Any]:
         """What of it can't be read at the moment when the batch begins."""

@@ -17,8 +17,10 @@ from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sources.arrivals import NOTHING, Corrections
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.sources import discovery, reading, registry
 from onlyonce.sources.discovery import Registered
 from onlyonce.sources.files import source_files
@@ -109,7 +111,7 @@ def of(
             name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped)
             for name, view in views.items()
         }
-        return Several(pipeline, instance, settings.data_location(instance) / "turns", each)
+        return Several(pipeline, instance, settings.data_location(instance) / stored_names.TURNS_MANIFEST, each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
             raise Refused(
@@ -150,7 +152,7 @@ class _Files:
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
         """(number, records, system time) of each batch behind that one, in order."""
-        return registry.batches(registry.after(self.inbox.table, batch_no, ["batch_no", "lines", "seen_at"]), "lines")
+        return registry.batches(registry.after(self.inbox.table, batch_no, [BATCH_NO, "lines", SEEN_AT]), "lines")
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         return source_files.stream(spark, self.inbox, start)

@@ -15,18 +15,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.model import stored_names
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
-from onlyonce.storage import log_entries, opening, stores
-
-TABLES = ("events", "files", "ranges")
+from onlyonce.storage import log_entries, manifests, opening, stores
 
 
 def sweep(instance: str, hours: float, warnings: list[str]) -> int:
     """Take away what is older than so many hours, of one pipeline or bounded run; gives the number of files."""
     removed = 0
-    for name in TABLES:
-        path = settings.data_location(instance) / name
+    for path in (settings.data_location(instance) / stored_names.EVENTS_FOLDER, *manifests.of(instance)):
         if not log_entries.any_in(path):
             continue
         try:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
+from onlyonce.model import stored_names
 from onlyonce.model.sinks import names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import log_entries, opening
 
-KEEPS = "onlyonce.keeps"
+KEEPS = stored_names.KEEPS_PROPERTY
 """Its property, which has DELETED_NOTE."""
-PROPERTIES = {KEEPS: names.DELETED_NOTE}
+PROPERTIES = {KEEPS: stored_names.DELETED_NOTE}
 
 
 At = TypeVar("At", bound=Location)
@@ -29,4 +30,7 @@ def beside(path: At) -> At:
 
 def is_ours(path: Location) -> bool:
     """Whether there is a table of deleted keys that the platform has made."""
-    return log_entries.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == names.DELETED_NOTE
+    return (
+        log_entries.any_in(path)
+        and opening.table(path).metadata().configuration.get(KEEPS) == stored_names.DELETED_NOTE
+    )

@@ -1,4 +1,4 @@
-"""Checks that a query's checkpoint agrees with its lineage in the log. Protocol step 1."""
+"""Checks that a query's checkpoint agrees with its lineage in the log. docs/specification/incarnation.md."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import tenacity
 from deltalake import DeltaTable, PostCommitHookProperties
 from pyspark.sql.types import StructType
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage import log_entries, opening
@@ -65,7 +66,7 @@ class Commit:
 
     def is_told_by(self, note: Mapping[str, Any]) -> bool:
         """Whether a note is that of a commit under this transaction id and version, whatever it holds."""
-        return (note.get("app_id"), note.get("version")) == (self.app_id, self.version)
+        return (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION)) == (self.app_id, self.version)
 
 
 def exists(path: Location) -> bool:

@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 from onlyonce.failpoints import passing
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import CONTROL, OO_BATCH, OO_KIND, OO_LINEAGE
 from onlyonce.storage import rewriting
 from onlyonce.storage.rewriting import File
 
-KEYS = ("oo_lineage", "oo_batch", "oo_kind")
+KEYS = (OO_LINEAGE, OO_BATCH, OO_KIND)
 
 Gone = Callable[[pa.Table], pa.Array]
 """Which rows go, given rows with the columns that it asks for."""
@@ -44,7 +45,7 @@ class Cut:
 def of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
     """Which rows are of these lives of receive, each up to a batch."""
     batches = (
-        pc.and_(pc.equal(rows.column("oo_lineage"), lineage), pc.less_equal(rows.column("oo_batch"), number))
+        pc.and_(pc.equal(rows.column(OO_LINEAGE), lineage), pc.less_equal(rows.column(OO_BATCH), number))
         for lineage, number in sorted(last.items())
     )
     return reduce(pc.or_, batches, pa.scalar(False))
@@ -86,10 +87,10 @@ def _left(path: Location, file: File, gone: Gone) -> pa.Table:
 
 
 def _mask(rows: pa.Table, gone: Gone) -> pa.Array:
-    return pc.and_(pc.fill_null(gone(rows), False), pc.not_equal(rows.column("oo_kind"), "control"))
+    return pc.and_(pc.fill_null(gone(rows), False), pc.not_equal(rows.column(OO_KIND), CONTROL))
 
 
 def _with_kind(file: File, rows: pa.Table) -> pa.Table:
-    if "oo_kind" in rows.column_names:
+    if OO_KIND in rows.column_names:
         return rows
-    return rows.append_column("oo_kind", pa.repeat(pa.scalar(file.partition["oo_kind"]), rows.num_rows))
+    return rows.append_column(OO_KIND, pa.repeat(pa.scalar(file.partition[OO_KIND]), rows.num_rows))

@@ -29,6 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, OnlyonceError
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location
@@ -161,7 +162,9 @@ def replace(path: Location, old: Sequence[File], new: Sequence[Location], app_id
             actions += [own_tables.added(path, file, indexed, data_change=False) for file in new]
             properties = CommitProperties(
                 custom_metadata={
-                    "userMetadata": log_entries.text({"app_id": app_id, "version": number}),
+                    "userMetadata": log_entries.text(
+                        {stored_names.NOTE_APP_ID: app_id, stored_names.NOTE_VERSION: number}
+                    ),
                     "isBlindAppend": False,
                 },
                 app_transactions=[Transaction(app_id, number, now)],

@@ -25,7 +25,9 @@ from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
 from onlyonce.declare.sources.starts import EARLIEST
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.stored_names import BATCH_NO, OO_HIGH, OO_LOW, OO_REASON
 from onlyonce.receive.blocks import block_files, exchange
 from onlyonce.session.failures import translate
 from onlyonce.sources.discovery import Inbox
@@ -113,18 +115,18 @@ def _of_size(pipeline: Pipeline, size: int) -> Pipeline:
 def _batches(spark: SparkSession, pipeline: Pipeline, scratch: Path, now: datetime) -> Iterator[Listed]:
     source = pipeline.source
     assert not isinstance(source, Kafka)
-    table = scratch / pipeline.name / "files"
+    table = scratch / pipeline.name / stored_names.FILES_MANIFEST
     folder = settings.inbox(pipeline.name, source.inbox)
     inbox = Inbox(pipeline.name, folder, table, source.max_files_a_batch, pipeline, folders=folders.of(pipeline))
     source_files.register(spark, inbox, NOBODY, now)
     entries = spark.read.format("delta").load(str(table))
-    last = entries.agg(F.max("batch_no")).collect()[0][0]
+    last = entries.agg(F.max(BATCH_NO)).collect()[0][0]
     for number in range(0 if last is None else last + 1):
-        yield source_files.listed(entries.filter(F.col("batch_no") == number))
+        yield source_files.listed(entries.filter(F.col(BATCH_NO) == number))
 
 
 def _weight(scratch: Path, pipeline: Pipeline) -> int:
-    entries = opening.table(scratch / pipeline.name / "files").to_pyarrow_table().to_pylist()
+    entries = opening.table(scratch / pipeline.name / stored_names.FILES_MANIFEST).to_pyarrow_table().to_pylist()
     kind = pipeline.source
     if not isinstance(kind, Growing | Custom):
         return len(entries)
@@ -146,8 +148,8 @@ def _rows(
 
 
 def _as_rows(records: DataFrame) -> Rows:
-    key = F.concat(F.lower(F.lpad(F.hex("oo_high"), 16, "0")), F.lower(F.lpad(F.hex("oo_low"), 16, "0")))
-    table = records.select(key.alias("key"), "oo_payload", "oo_reason").toArrow()
+    key = F.concat(F.lower(F.lpad(F.hex(OO_HIGH), 16, "0")), F.lower(F.lpad(F.hex(OO_LOW), 16, "0")))
+    table = records.select(key.alias("key"), "oo_payload", OO_REASON).toArrow()
     return Counter(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True))
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from onlyonce.declare.pipeline import Output, Pipeline, Postgres, unknown
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_SYSTEM_TIME
 
 Said = Literal["held", "differs", "stopped", "not reached", "not judged"]
 
@@ -172,8 +173,8 @@ def advice(
         where = ", ".join(d.result for d in control)
         told.append(
             f"two runs without any kill differ too ({where}): a function gives other rows each time (rand(), now(), "
-            "oo_system_time, a look-up that changes), so no kill can be judged by them. If another run must not change "
-            "what was written, declare stable_input=True on the output; columns that may change: --leave-out "
+            f"{OO_SYSTEM_TIME}, a look-up that changes), so no kill can be judged by them. If another run must not "
+            "change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
             "OUTPUT.COLUMN"
         )
     elif "differs" in said:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_EVENT_TIME
 from onlyonce.testing import tables
 from onlyonce.testing.difference import difference, told
 from onlyonce.testing.given import Given, then
@@ -31,13 +32,13 @@ Rows = list[dict[str, Any]]
 NOT_DETERMINISTIC = (
     "the function is not deterministic: the same rows in the same order gave two results. rand(), uuid(), "
     "current_timestamp() and the "
-    "like do that. Make it of the rows alone (oo_event_time is a time), or declare stable_input=True to keep what "
+    f"like do that. Make it of the rows alone ({OO_EVENT_TIME} is a time), or declare stable_input=True to keep what "
     "the first attempt gave"
 )
 BY_ORDER = (
     "the function depends on the order of the rows, or on which batch they come in. first(), last(), "
     "collect_list() and monotonic ids do "
-    "that: take min_by(value, oo_event_time), array_sort(collect_list(…)), or a key of the record"
+    f"that: take min_by(value, {OO_EVENT_TIME}), array_sort(collect_list(…)), or a key of the record"
 )
 
 
@@ -79,7 +80,7 @@ def holds(
             raise Refused(
                 "none of these rows is kept, so there is nothing to hold", hint="see run(PIPELINE, rows).invalid"
             )
-        by_time = pc.array_sort_indices(taken.kept.column("oo_event_time").combine_chunks()).to_pylist()
+        by_time = pc.array_sort_indices(taken.kept.column(OO_EVENT_TIME).combine_chunks()).to_pylist()
 
         def played(cut: Cut) -> dict[str, Rows]:
             play = Play(spark, pipeline if cut.in_time else _patient(pipeline, taken), comes, seen)
@@ -115,7 +116,7 @@ def _compare(pipeline: Pipeline, one: dict[str, Rows], other: dict[str, Rows], c
 
 def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
     """The same with windows that wait for every row: rows in any order are in time."""
-    times = taken.kept.column("oo_event_time").cast(pa.int64()).to_numpy()
+    times = taken.kept.column(OO_EVENT_TIME).cast(pa.int64()).to_numpy()
     span = timedelta(microseconds=int(np.ptp(times))) + timedelta(milliseconds=1)
     whole = span - span % timedelta(milliseconds=1) + timedelta(milliseconds=1)
 

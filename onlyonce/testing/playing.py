@@ -24,6 +24,7 @@ from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.outputs import triggers
 from onlyonce.model.outputs.triggers import Bounds, Held, Trigger
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, OO_SYSTEM_TIME, OO_WINDOW
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import results
 from onlyonce.outputs.function import rejecting
@@ -111,7 +112,7 @@ class Play:
         if closed is None or not self._events:
             return
         rows = results.of_pipeline(self.pipeline, root, windowing.assign(self._all(), root.window), self.lookups)
-        rows = rows.filter(windowing.after_merge(F.unix_micros("oo_window.end") <= F.lit(closed)))
+        rows = rows.filter(windowing.after_merge(F.unix_micros(f"{OO_WINDOW}.end") <= F.lit(closed)))
         for output, made in self._chain(root, rows):
             if chain[output.name] == "skip":
                 continue
@@ -149,7 +150,7 @@ class Play:
         was, now = self._closed(root, before), self._closed(root, self.frontier)
         if now is None or now == was or not self._events:
             return None
-        end = F.unix_micros("oo_window.end")
+        end = F.unix_micros(f"{OO_WINDOW}.end")
         closing = end <= F.lit(now) if was is None else (end <= F.lit(now)) & (end > F.lit(was))
         return self._of(root, self._all()).filter(windowing.after_merge(closing))
 
@@ -162,12 +163,12 @@ class Play:
             held.pop(window, None)
             if left is not None:
                 held[window] = left
-        was, end = self._closed(root, before), F.unix_micros("oo_window.end")
+        was, end = self._closed(root, before), F.unix_micros(f"{OO_WINDOW}.end")
         written = (
             F.lit(False) if closed is None else (end <= F.lit(closed)) & (end > F.lit(was if was is not None else -1))
         )
         for start, stop in due:
-            written = written | ((F.unix_micros("oo_window.start") == start) & (end == stop))
+            written = written | ((F.unix_micros(f"{OO_WINDOW}.start") == start) & (end == stop))
         return self._of(root, self._all()).filter(written) if self._events else None
 
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
@@ -212,7 +213,7 @@ class Play:
         known = {name: to_time(value) for name, value in asdict(before).items()}
         part = taken.kept.combine_chunks().to_batches()[0]
         frontiers = pa.repeat(pa.scalar(known, event_files.FRONTIER), part.num_rows)
-        judged = pa.RecordBatch.from_arrays([part.column("oo_event_time"), frontiers], ["oo_event_time", "oo_frontier"])
+        judged = pa.RecordBatch.from_arrays([part.column(OO_EVENT_TIME), frontiers], [OO_EVENT_TIME, OO_FRONTIER])
         for starts, ends, positions in left_out.late_pairs(judged, root):
             for at in positions.tolist():
                 window = (None, None) if isinstance(root.window, Session) else (starts[at], ends[at])
@@ -223,7 +224,7 @@ class Play:
 
     def _stamped(self, taken: Taken, known: Frontier) -> DataFrame:
         parts = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
-        more = {"oo_system_time": _at(taken.system_time), "oo_frontier": F.struct(*parts)}
+        more = {OO_SYSTEM_TIME: _at(taken.system_time), OO_FRONTIER: F.struct(*parts)}
         return self.spark.createDataFrame(taken.kept).withColumns(more)
 
     def _all(self) -> DataFrame:

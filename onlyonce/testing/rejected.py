@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.windows import windowing
@@ -55,10 +56,14 @@ class Rejected:
         none, never = F.lit(None).cast("timestamp"), F.lit(0).cast("long")
         start, end, closes = none, none, never
         if isinstance(window, Session):
-            closes = F.unix_micros("oo_event_time") + F.lit(micros(window.gap))
+            closes = F.unix_micros(OO_EVENT_TIME) + F.lit(micros(window.gap))
         elif window is not None:
             rejected = windowing.assign(rejected, window)
-            start, end, closes = F.col("oo_window.start"), F.col("oo_window.end"), F.unix_micros("oo_window.end")
+            start, end, closes = (
+                F.col(f"{OO_WINDOW}.start"),
+                F.col(f"{OO_WINDOW}.end"),
+                F.unix_micros(f"{OO_WINDOW}.end"),
+            )
         if window is not None and not late_too:
             rejected = rejected.filter(~windowing.is_late(window, self.root.lateness))
         columns = [F.col(f"`{name}`") for name in self.pipeline.columns()]

@@ -22,6 +22,7 @@ from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.packed import Ids
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.model.sources.record_places import RecordPlace
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.session import schemas
 from onlyonce.sources.lines import LINE
@@ -44,7 +45,7 @@ class Taken:
     @property
     def largest(self) -> int | None:
         """The largest event time that is kept, in microseconds."""
-        times = pc.max(self.kept.column("oo_event_time").cast(pa.int64()))
+        times = pc.max(self.kept.column(OO_EVENT_TIME).cast(pa.int64()))
         found: int | None = times.as_py()
         return found
 
@@ -63,10 +64,10 @@ class Receive:
         now = batch.at or datetime.now(UTC)
         records = self._parsed(batch, now)
         fates = self._fates(records)
-        invalid = records.filter(pa.array(fates == INVALID)).select(["oo_reason", PLACED, "oo_raw"])
-        kept = records.filter(pa.array(fates == KEPT)).select([*self.pipeline.columns(), "oo_event_time"])
+        invalid = records.filter(pa.array(fates == INVALID)).select([OO_REASON, PLACED, OO_RAW])
+        kept = records.filter(pa.array(fates == KEPT)).select([*self.pipeline.columns(), OO_EVENT_TIME])
         told = [
-            {"reason": row["oo_reason"], "place": str(_place(**row[PLACED])), "raw": row["oo_raw"]}
+            {"reason": row[OO_REASON], "place": str(_place(**row[PLACED])), "raw": row[OO_RAW]}
             for row in invalid.to_pylist()
         ]
         return Taken(kept, now, told, int((fates == DUPLICATE).sum()))
@@ -87,13 +88,13 @@ class Receive:
         return parse.records(self.spark.createDataFrame(lines, schemas.of(LINE)), pipeline, now).toArrow()
 
     def _fates(self, records: pa.Table) -> NDArray[np.int8]:
-        code = np.where(records.column("oo_reason").is_valid().to_numpy(), INVALID, CANDIDATE).astype(np.int8)
+        code = np.where(records.column(OO_REASON).is_valid().to_numpy(), INVALID, CANDIDATE).astype(np.int8)
         if self.pipeline.by_position or self.pipeline.mode != "exactly_once":
             return code
-        high, low, payload = (_numbers(records, name) for name in ("oo_high", "oo_low", "oo_payload"))
+        high, low, payload = (_numbers(records, name) for name in (OO_HIGH, OO_LOW, "oo_payload"))
         ids = Records(
-            code, high.view(np.uint64), low.view(np.uint64), _numbers(records, "oo_event_time"), payload,
-            records.column("oo_unknown").is_valid().to_numpy(),
+            code, high.view(np.uint64), low.view(np.uint64), _numbers(records, OO_EVENT_TIME), payload,
+            records.column(OO_UNKNOWN).is_valid().to_numpy(),
         )  # fmt: skip
         fates, _ = fates_of(ids, self._look_up)
         kept = fates == KEPT

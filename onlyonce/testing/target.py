@@ -14,6 +14,7 @@ from onlyonce.declare.outputs.newest import HISTORY, IS_CURRENT, VALID_FROM, VAL
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_WINDOW
 
 Row = dict[str, Any]
 WINDOW = ("window_start", "window_end")
@@ -90,7 +91,7 @@ class Target:
         if missing := [key for key in self.output.sink.keys if key not in row]:
             raise Refused(
                 f"output {self.output.name}: keys {missing} are not among its columns",
-                hint=f"it has: {', '.join(row)} (oo_window gives window_start and window_end)",
+                hint=f"it has: {', '.join(row)} ({OO_WINDOW} gives window_start and window_end)",
             )
         return repr([row[key] for key in self.output.sink.keys])
 

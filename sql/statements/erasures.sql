@@ -49,6 +49,11 @@ WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\'
 -- forget_outbox --
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)
 
+-- forget_failures --
+-- Of batches that have ended: an error may quote a record, and no attempt asks for it any more.
+DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.lineages l
+WHERE l.lineage = f.lineage AND l.instance = :instance
+
 -- chunks --
 -- The chunks of an instance that may hold ids.
 SELECT bucket, lineage, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE

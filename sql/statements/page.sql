@@ -152,12 +152,12 @@ WHERE instance = :instance AND (begun_at, lineage, batch) < (:begun_at, :lineage
 ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
 
 -- batches_of_run --
--- The last batches and backfills that a run committed or has begun.
+-- The last batches and backfills that a run committed or has begun, of some instances: what limits its rows chooses them first.
 SELECT lineage, batch, state, begun_at FROM onlyonce.batches
-WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+WHERE run_id = :run_id AND instance = ANY(:instances)
 UNION ALL
 SELECT lineage, batch, state, begun_at FROM onlyonce.backfills
-WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+WHERE run_id = :run_id AND instance = ANY(:instances)
 ORDER BY begun_at DESC, lineage, batch DESC LIMIT :n
 
 -- pipelines_of_run --

@@ -9,9 +9,10 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
 
 -- released --
--- The sets of rows that were released, or are about to be.
-SELECT lineage, batch_id, reason, file FROM onlyonce_private.released_sets
-WHERE instance = :instance AND kind = :kind
+-- The sets of rows that were released, or are about to be, each with the hash of its reason.
+SELECT s.lineage, s.batch_id, CASE WHEN r.state = 'released' THEN s.reason ELSE encode(sha256(convert_to(s.reason, 'UTF8')), 'hex') END AS reason, s.file
+FROM onlyonce_private.released_sets s JOIN onlyonce_private.releases r USING (release_no)
+WHERE s.instance = :instance AND s.kind = :kind
 
 -- begun --
 -- The release that began and was not put into the inbox, if any.
@@ -40,3 +41,7 @@ UPDATE onlyonce_private.releases
 SET state = 'released', released_at = clock_timestamp(), path = :path, lines = :lines, left_out = :left_out,
     still_invalid = :still_invalid
 WHERE release_no = :release_no AND state = 'begun'
+
+-- hash_reasons --
+-- A reason may quote a record, and the rows that have it can be erased: only a begun release needs its words.
+UPDATE onlyonce_private.released_sets SET reason = encode(sha256(convert_to(reason, 'UTF8')), 'hex') WHERE release_no = :release_no

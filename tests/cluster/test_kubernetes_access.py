@@ -37,17 +37,25 @@ context.stop()
 
 
 class Api(ThreadingHTTPServer):
-    """Agrees to each request, and has nothing.
+    """Agrees to each request but to make resources of the kind `refuses`, and shows nothing.
 
-    `asked`: the requests so far; `made_pod` is set once a pod was among them.
+    `asked`: the requests so far; `made`: the names of the owners of what was made and not deleted, by its name;
+    `made_pod` is set once a pod was made.
     """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.refuses: str | None = None
         self.asked: set[Request] = set()
+        self.made: dict[str, set[str]] = {}
         self.made_pod = threading.Event()
+
+    @property
+    def left(self) -> list[str]:
+        """What stays: Kubernetes deletes what has owners once they are deleted."""
+        return [name for name, owners in self.made.items() if not owners or owners & self.made.keys()]
 
     @property
     def url(self) -> str:
@@ -79,6 +87,16 @@ class _Handler(BaseHTTPRequestHandler):
             if body and self.command != "DELETE"
             else {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
         )
+        if self.command in ("POST", "PATCH") and resource == self.server.refuses:
+            self._send(
+                403, json.dumps({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"}).encode()
+            )
+            return
+        if self.command in ("POST", "PATCH"):
+            owners = found["metadata"].get("ownerReferences", [])
+            self.server.made[found["metadata"]["name"]] = {owner["name"] for owner in owners}
+        if self.command == "DELETE":
+            self.server.made.pop(name, None)
         if self.command == "POST":
             found["metadata"].update(uid="1", resourceVersion="1")
         if (resource, self.command) == ("pods", "POST"):
@@ -125,15 +143,14 @@ def permitted(role: str) -> set[Request]:
     return {(g, r, v) for rule in rules for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
 
 
-def submit(api: Api, mode: str, application: str, *conf: str) -> None:
-    """Submit as the DAG's operator does; raises if spark-submit fails."""
+def submit(api: Api, mode: str, application: str, *conf: str) -> subprocess.CompletedProcess[str]:
+    """Submit as the DAG's operator does."""
     settings = [f"spark.kubernetes.namespace={NAMESPACE}", "spark.kubernetes.container.image=none", *conf]
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", api.url, "--deploy-mode", mode]
     for setting in settings:
         command += ["--conf", setting]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
-    done = subprocess.run([*command, application], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    return subprocess.run([*command, application], env=environment, capture_output=True, text=True)
 
 
 def test_spark_submit_asks_for_what_its_role_permits(api: Api) -> None:
@@ -141,11 +158,23 @@ def test_spark_submit_asks_for_what_its_role_permits(api: Api) -> None:
 
     What it makes is among it: a driver's pod, its service, its configuration and a network policy.
     """
-    submit(api, "cluster", "local:///none.py", "spark.kubernetes.submission.waitAppCompletion=false")
+    done = submit(api, "cluster", "local:///none.py", "spark.kubernetes.submission.waitAppCompletion=false")
 
+    assert done.returncode == 0, done.stderr[-3000:]
     assert {(group, resource) for group, resource, _ in api.asked} == {
         ("", "pods"), ("", "services"), ("", "configmaps"), ("networking.k8s.io", "networkpolicies"),
     }  # fmt: skip
+    assert api.asked - permitted("onlyonce-submit") == set()
+
+
+@pytest.mark.parametrize("kind", ["pods", "services", "configmaps", "networkpolicies"])
+def test_submit_that_fails_leaves_nothing(api: Api, kind: str) -> None:
+    """Spark deletes the driver's pod, which owns the rest."""
+    api.refuses = kind
+    done = submit(api, "cluster", "local:///none.py", "spark.kubernetes.submission.waitAppCompletion=false")
+
+    assert done.returncode != 0
+    assert api.left == [], f"{api.made}\n{done.stderr[-3000:]}"
     assert api.asked - permitted("onlyonce-submit") == set()
 
 
@@ -161,7 +190,7 @@ def test_a_driver_asks_for_what_its_role_permits(api: Api, tmp_path: Path) -> No
         pipe.write_text("")
 
     threading.Thread(target=end, daemon=True).start()
-    submit(
+    done = submit(
         api,
         "client",
         str(application),
@@ -170,5 +199,6 @@ def test_a_driver_asks_for_what_its_role_permits(api: Api, tmp_path: Path) -> No
         "spark.executor.instances=1",
     )
 
+    assert done.returncode == 0, done.stderr[-3000:]
     assert ("", "pods", "create") in api.asked
     assert api.asked - permitted("onlyonce-driver") == set()

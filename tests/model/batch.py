@@ -1,4 +1,4 @@
-"""Protocol steps 2 and 5: a batch begins, and ends."""
+"""docs/specification/output-batch.md: a batch begins, and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol step 8: finish, withdraw or refuse the batch that is begun; then close the life and register the next
+"""docs/specification/incarnation.md: finish, withdraw or refuse the batch that is begun; then close the life and register the next
 one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The steps of a driver and of `lineage new`, named as in jobs/PROTOCOL.md. Each is one transaction, or one look."""
+"""The steps of a driver and of `lineage new`, as docs/specification/output-batch.md and docs/specification/incarnation.md have them. Each is one transaction, or one look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol step 1, of a driver and of `lineage new`: find the live life, raise its epoch, in the other database too."""
+"""docs/specification/incarnation.md, of a driver and of `lineage new`: find the live life, raise its epoch, in the other database too."""
 
 from __future__ import annotations
 

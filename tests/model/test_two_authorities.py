@@ -1,7 +1,7 @@
 """Epoch, unit, batch and life over two databases and a Delta table: every state that can be reached, by earlier rules
 (the holes are there), by those of now (nothing is), and by those of now without one (it is missed).
 
-jobs/PROTOCOL.md, "What is proved by a model", says what is in the model and what is not.
+docs/explanation/model.md says what is in the model and what is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Protocol steps 3b and 4: the units of an output, and the commit to a Delta table."""
+"""docs/specification/unit.md, docs/specification/delta-commit.md: the units of an output, and the commit to a Delta table."""
 
 from __future__ import annotations
 

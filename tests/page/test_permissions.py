@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow.page import sight
+from onlyonce.airflow.page import search, sight
 from onlyonce.commitlog.operate.health import Health
 from onlyonce.model.operate.finding import Finding, Repair
 from onlyonce.settings import ROOT
@@ -41,6 +41,29 @@ def test_a_pipeline_of_other_dags_is_not_shown(shop: Shop, by_name: Any, tmp_pat
     mine = by_name("hourly")
     assert "lineage=shop" in mine.get("/pipelines/shop").text
     assert "data-record" in asked(mine, "sale=1")
+
+
+def test_rows_of_other_pipelines_do_not_fill_a_search(shop: Shop, by_name: Any) -> None:
+    """A run's last batches are all of a pipeline of another team; an older one is the user's."""
+    other = Shop(shop.log, "other", drivers={query: shop.log.start("other", query) for query in shop.next})
+    shop.do(shop.receive(run_id="shared"))
+    for _ in range(search.SHOWN):
+        other.do(other.receive(run_id="shared"))
+
+    html = by_name("hourly").get("/search", params={"run_id": "shared"}).text
+
+    assert html.count("lineage=shop") == 1
+    assert "lineage=other" not in html
+
+
+def test_a_query_that_limits_its_rows_chooses_those_of_a_pipeline_first() -> None:
+    """Rows that the user may not see are removed after the query, so the limit must not count them."""
+    page = (ROOT / "sql/statements/page.sql").read_text()
+    statements = dict(re.findall(r"^-- (\w+) --$(.*?)(?=^-- \w+ --$|\Z)", page, re.MULTILINE | re.DOTALL))
+    limited = {name for name, sql in statements.items() if "LIMIT" in sql}
+
+    assert len(limited) > 10
+    assert {name for name in limited if not re.search(r":(instances?|lineage|pipelines)\b", statements[name])} == set()
 
 
 def test_record_values_need_permission_to_start_runs(

@@ -16,13 +16,24 @@ def holders(secret: str) -> set[str]:
     "Airflow's API server, which shows the page, its triggerer and its DAG processor have the reader's.",
 )
 def test_few_services_have_the_writers_password() -> None:
-    """Neither by a URL nor by a connection of Airflow; and none but these."""
-    assert holders("ONLYONCE_WRITER_PASSWORD") == {"setup", "airflow-scheduler"}
-    assert {"airflow-api-server", "airflow-triggerer", "airflow-dag-processor"} <= holders("ONLYONCE_READER_PASSWORD")
-    assert holders("ONLYONCE_ADMIN_PASSWORD") == {"postgres", "setup"}
-    assert not any(
-        "PASSWORD" in str(composed.load()["services"][name]) for name in ("spark-master", "spark-worker", "kafka")
+    """Neither by a URL nor by a connection of Airflow. Each secret has these holders, and no other."""
+    tasks, airflow = (
+        {"setup", "airflow-scheduler"},
+        {name for name in composed.load()["services"] if name.startswith("airflow-")},
     )
+
+    assert {secret: holders(secret) for secret in composed.written_by_compose_env()} == {
+        "ONLYONCE_ADMIN_PASSWORD": {"postgres", "setup"},
+        "ONLYONCE_WRITER_PASSWORD": tasks,
+        "ONLYONCE_READER_PASSWORD": {"setup", *airflow},
+        "AIRFLOW_DATABASE_PASSWORD": {"setup", *airflow},
+        "ONLYONCE_AIRFLOW_PASSWORD": tasks,
+        "AIRFLOW_FERNET_KEY": {"setup", *airflow},
+        "AIRFLOW_API_SECRET": {"setup", *airflow},
+        "AIRFLOW_JWT_SECRET": {"setup", *airflow},
+        "SPARK_SECRET": set(),  # in a file, see test_spark_ports
+    }
+    assert len(airflow) == 4
 
 
 @states(

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg2
 import pytest
@@ -20,9 +21,8 @@ from onlyonce.local.database import cluster
 from onlyonce.local.standalone import airflow_environment
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.sinks.outbox import kafka_units
+from tests.compose import composed
 from tests.security.statements import states
-
-COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 
 
 class FakeServer:
@@ -93,11 +93,17 @@ def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkey
 
 @states("Compose's URLs have it too.")
 def test_composes_urls_require_scram_too() -> None:
-    """Each URL of psycopg2 there."""
-    urls = [line for line in COMPOSE.read_text().splitlines() if "postgresql+psycopg2://" in line]
+    """Each URL of psycopg2, and the connection that Airflow makes a URL of."""
+    services = composed.load()["services"].values()
+    variables = [
+        (name, composed.filled(value)) for one in services for name, value in composed.environment(one).items()
+    ]
+    urls = {value for _, value in variables if value.startswith("postgresql+psycopg2://")}
+    connections = {value for name, value in variables if name.startswith("AIRFLOW_CONN_") and "postgres" in value}
 
     assert len(urls) >= 4
-    assert all("require_auth=${POSTGRES_AUTH:-scram-sha-256}" in url for url in urls)
+    assert {parse_qs(urlsplit(url).query)["require_auth"][0] for url in urls} == {"scram-sha-256"}
+    assert [json.loads(one)["extra"]["require_auth"] for one in connections] == ["scram-sha-256"]
 
 
 PASSWORD = "secret-of-the-sink"

@@ -16,13 +16,17 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Session, run, transaction
 from onlyonce.database.migrate import migrate
 from onlyonce.local.database import cluster
+from onlyonce.model import stored_names
 from onlyonce.run import standby
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
 from tests.security.statements import states
 from tests.support.platform import Server
 
-LOCKS = (locks.catalog, locks.buckets, locks.long_run, locks.deliverer, locks.schema)
+LOCKS = (
+    stored_names.catalog_lock, stored_names.buckets_lock, stored_names.long_run_lock, stored_names.deliverer_lock,
+    stored_names.schema_lock,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -122,7 +126,7 @@ def test_nothing_stops_while_the_reader_holds_what_it_can(log: Log, hostile: con
 def test_a_lock_of_hours_ends_with_its_session(log: Log) -> None:  # noqa: F811
     """However it ended; a session that stands by asks without writing anything."""
     first, second = Session(log.database), Session(log.database)
-    name = locks.long_run("shop")
+    name = stored_names.long_run_lock("shop")
 
     assert [one.ask(lambda conn: locks.hold(conn, name)) for one in (first, second, first)] == [True, False, True]
     [(pid, before)] = log.rows(

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pyspark import accumulators
 
 from tests.compose import composed
 from tests.security.statements import states
@@ -29,8 +30,12 @@ def test_a_local_driver_asks_for_authentication(spark: Any) -> None:
     assert "SaslMessage" in got
 
 
-def answer_to_another(port: int, patience: float = 20) -> bytes | None:
-    """Call the batch function of a query, as the JVM does, by a socket of another user.
+CALL = b"c\np0\ncall\nro1\ni7\ne\n"
+"""A call of the batch function of a query, as the JVM makes it."""
+
+
+def answer_to_another(port: int, patience: float = 20, says: bytes = CALL) -> bytes | None:
+    """Say something to a port by a socket of another user.
 
     Return what the port answers; None if it says nothing for so many seconds.
     """
@@ -43,7 +48,7 @@ def answer_to_another(port: int, patience: float = 20) -> bytes | None:
         client.settimeout(patience)
         try:
             client.connect(("127.0.0.1", port))
-            client.sendall(b"c\np0\ncall\nro1\ni7\ne\n")
+            client.sendall(says)
             return client.recv(1000)
         except ConnectionError:
             return b""
@@ -70,11 +75,7 @@ def ports_of_a_daemon(process: psutil.Process) -> set[int]:
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Path) -> None:
-    """The callback server, by which a query's batch function is called; the server of accumulators; the daemon of
-    workers.
-
-    The query goes on.
-    """
+    """The callback server, by which a query's batch function is called, and the daemon of workers. The query goes on."""
     batches: list[int] = []
     before = listening(psutil.Process())
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
@@ -98,6 +99,19 @@ def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Pa
     assert all(not got or b"Authentication error" in got for got in (answer_to_another(port, 3) for port in java))
     assert 7 not in batches
     assert spark.sparkContext.parallelize(range(2)).map(str).collect() == ["0", "1"]
+
+
+@states("The server of accumulators, which has one connection at a time, lets no other user hold it up.")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_silent_connection_of_another_user_holds_up_no_accumulators(spark: Any) -> None:
+    """A second server of the same class: the session's own may have its one connection already, by the JVM."""
+    server = accumulators._start_update_server("secret", is_unix_domain_sock=False)
+    try:
+        assert answer_to_another(server.server_address[1], 3, b"") == b""
+        with socket.create_connection(server.server_address, timeout=1) as own, pytest.raises(TimeoutError):
+            own.recv(1)
+    finally:
+        server.shutdown()
 
 
 @states(

@@ -19,7 +19,8 @@ from onlyonce.airflow.operators.jobs import (
     MaintainOperator,
 )
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.dag_names import housekeeping_id
+from onlyonce.model import stored_names
+from onlyonce.model.stored_names import housekeeping_id
 
 AUDIT = """\
 Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept,
@@ -59,34 +60,34 @@ endpoint is away or refuses every request; the task's log says which.
 
 def audit(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Does every record add up, by the commit log?"""
-    with _dag("audit", schedule, "Does every record add up, by the commit log?", AUDIT, options) as dag:
-        AuditOperator(task_id="conservation", declarations=options.declared.names)
-        AlertsOperator(task_id="alerts", declarations=options.declared.names)
-        DoctorOperator(task_id="doctor", declarations=options.declared.names)
+    with _dag(stored_names.AUDIT_DAG, schedule, "Does every record add up, by the commit log?", AUDIT, options) as dag:
+        AuditOperator(task_id=stored_names.CONSERVATION_TASK, declarations=options.declared.names)
+        AlertsOperator(task_id=stored_names.ALERTS_TASK, declarations=options.declared.names)
+        DoctorOperator(task_id=stored_names.DOCTOR_TASK, declarations=options.declared.names)
     return dag
 
 
 def collect(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Remove what was kept long enough."""
     what = "Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
-    with _dag("collect", schedule, what, COLLECT, options) as dag:
-        CollectOperator(task_id="drop_old_ids", declarations=options.declared.names)
+    with _dag(stored_names.COLLECT_DAG, schedule, what, COLLECT, options) as dag:
+        CollectOperator(task_id=stored_names.COLLECT_TASK, declarations=options.declared.names)
     return dag
 
 
 def maintain(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Compact small files in the platform's own Delta tables and in those of outputs."""
     what = "Compact the small files of old batches and closed windows, remove what no reader needs"
-    with _dag("maintain", schedule, what, MAINTAIN, options) as dag:
-        MaintainOperator(task_id="compact_closed_windows", declarations=options.declared.names)
+    with _dag(stored_names.MAINTAIN_DAG, schedule, what, MAINTAIN, options) as dag:
+        MaintainOperator(task_id=stored_names.MAINTAIN_TASK, declarations=options.declared.names)
     return dag
 
 
 def finalize(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Give files their final names that a stream's own task has left."""
     what = "Give the files of committed batches their final names"
-    with _dag("finalize", schedule, what, FINALIZE, options) as dag:
-        FinalizeOperator(task_id="finalize", declarations=options.declared.names, retries=2)
+    with _dag(stored_names.FINALIZE_DAG, schedule, what, FINALIZE, options) as dag:
+        FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names, retries=2)
     return dag
 
 
@@ -94,9 +95,9 @@ def deliver(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> D
     """Send what a stream's own task has left. Only where a pipeline sends."""
     if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
         return None
-    with _dag("deliver", schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
+    with _dag(stored_names.DELIVER_DAG, schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
         for name in sending:
-            DeliverOperator(task_id=f"deliver_{name}", pipeline=name, declarations=options.declared.names)
+            DeliverOperator(task_id=stored_names.deliver_task(name), pipeline=name, declarations=options.declared.names)
     return dag
 
 
@@ -114,12 +115,12 @@ def _dag(name: str, schedule: Any, what: str, doc: str, options: Options, **defa
 
 
 ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], str]] = {
-    "audit": (audit, "0 * * * *"),
+    stored_names.AUDIT_DAG: (audit, "0 * * * *"),
     # Not on the hour, when the audit and most streams begin.
-    "collect": (collect, "25 * * * *"),
-    "deliver": (deliver, "*/5 * * * *"),
-    "finalize": (finalize, "10,40 * * * *"),
+    stored_names.COLLECT_DAG: (collect, "25 * * * *"),
+    stored_names.DELIVER_DAG: (deliver, "*/5 * * * *"),
+    stored_names.FINALIZE_DAG: (finalize, "10,40 * * * *"),
     # Once the collection is through.
-    "maintain": (maintain, "50 * * * *"),
+    stored_names.MAINTAIN_DAG: (maintain, "50 * * * *"),
 }
 """By the name that comes after the prefix, with the schedule that counts where a DAG file says none."""

@@ -15,7 +15,8 @@ from onlyonce.airflow.operators.stream_job import StreamOperator
 from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
 from onlyonce.declare.following import Followed
 from onlyonce.declare.pipeline import FileSink, Pipeline, PubSub, Sent
-from onlyonce.model.dag_names import backfill_id, pipeline_tag, stream_id
+from onlyonce.model import stored_names
+from onlyonce.model.stored_names import backfill_id, pipeline_tag, stream_id
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
@@ -32,18 +33,18 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
         catchup=False,
         max_active_runs=1,
         params=pipeline_page.form(pipeline),
-        tags=options.all_tags("stream", pipeline_tag(pipeline.name)),
+        tags=options.all_tags(stored_names.STREAM_TAG, pipeline_tag(pipeline.name)),
         default_args=options.task_defaults(**RETRIES),
     ) as dag:
         drain = StreamOperator(
-            task_id="drain", workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
+            task_id=stored_names.DRAIN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
         )
         if isinstance(pipeline.source, PubSub):
-            LandOperator(task_id="land", **of) >> drain
+            LandOperator(task_id=stored_names.LAND_TASK, **of) >> drain
         if sends(pipeline):
-            drain >> DeliverOperator(task_id="deliver", **of)
+            drain >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)
         if has_files(pipeline):
-            drain >> FinalizeOperator(task_id="finalize", **of)
+            drain >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
     return dag
 
 
@@ -62,13 +63,13 @@ def backfill(pipeline: Pipeline, options: Options) -> DAG:
         # Several at once are correct. Runs that wait count too, so this is more than a machine can run.
         max_active_runs=16,
         params=backfill_page.form(pipeline),
-        tags=options.all_tags("backfill", pipeline_tag(pipeline.name)),
+        tags=options.all_tags(stored_names.BACKFILL_TAG, pipeline_tag(pipeline.name)),
         # Where slots are short the stream comes first: it waits for one interval, not for all of a range.
         default_args=options.task_defaults(**RETRIES, priority_weight=0),
     ) as dag:
-        recompute = BackfillOperator(task_id="recompute", **of, **options.spark)
+        recompute = BackfillOperator(task_id=stored_names.RECOMPUTE_TASK, **of, **options.spark)
         if has_files(pipeline):
-            recompute >> FinalizeOperator(task_id="finalize", **of)
+            recompute >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
     return dag
 
 

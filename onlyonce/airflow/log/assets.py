@@ -14,19 +14,21 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias
 
 from onlyonce.airflow.log.task_environment import secret_variables
+from onlyonce.model import stored_names
 from onlyonce.settings import within
-
-GROUP = "onlyonce"
 
 
 def alias(pipeline: str) -> AssetAlias:
     """What the tasks of a pipeline declare as their outlet."""
-    return AssetAlias(name=f"onlyonce/{pipeline}", group=GROUP)
+    return AssetAlias(name=stored_names.asset_alias(pipeline), group=stored_names.ASSET_GROUP)
 
 
 def asset(pipeline: str, output: str) -> Asset:
     """The table of an output. Its name is what a DAG that follows it asks for."""
-    return Asset(name=f"{pipeline}/{output}", uri=f"onlyonce://{pipeline}/{output}", group=GROUP)
+    return Asset(
+        name=stored_names.asset(pipeline, output), uri=stored_names.asset_uri(pipeline, output),
+        group=stored_names.ASSET_GROUP,
+    )  # fmt: skip
 
 
 def tell(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:

@@ -7,7 +7,9 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink, conf
 
-TAB = "commits"
+from onlyonce.model import stored_names
+
+TAB = stored_names.COMMITS_ROUTE
 """The route of the tab. `onlyonce.airflow.plugin` registers the page under it."""
 
 

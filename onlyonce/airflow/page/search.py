@@ -18,6 +18,20 @@ from deltalake import DeltaTable
 from onlyonce import settings
 from onlyonce.airflow.page.sight import NOT_PERMITTED, Row, Sight
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import (
+    CONTROL,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_PARTITION,
+    OO_PLACE,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+)
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows, log_entries, opening
 
@@ -27,16 +41,16 @@ SHOWN = 20
 
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
 _PLATFORM = (
-    "oo_kind",
-    "oo_high",
-    "oo_low",
-    "oo_event_time",
-    "oo_system_time",
-    "oo_lineage",
-    "oo_batch",
-    "oo_partition",
-    "oo_reason",
-    "oo_place",
+    OO_KIND,
+    OO_HIGH,
+    OO_LOW,
+    OO_EVENT_TIME,
+    OO_SYSTEM_TIME,
+    OO_LINEAGE,
+    OO_BATCH,
+    OO_PARTITION,
+    OO_REASON,
+    OO_PLACE,
 )
 
 
@@ -58,8 +72,8 @@ class Found:
 
 
 def of_run(ask: Sight, run_id: str) -> Found:
-    """Return the last batches of a run, whichever DAG it is of."""
-    return Found(runs=ask("batches_of_run", run_id=run_id, pipeline=None, n=SHOWN))
+    """Return the last batches of a run that the user may see, whichever DAG it is of."""
+    return Found(runs=ask("batches_of_run", run_id=run_id, instances=ask.instances(), n=SHOWN))
 
 
 def find(ask: Sight, text: str) -> Found:
@@ -71,7 +85,7 @@ def find(ask: Sight, text: str) -> Found:
     text = text.strip()
     if record_id.HEX.fullmatch(text):
         wanted = record_id.from_hex(text)
-        return _records(ask, {"oo_high": wanted.high, "oo_low": wanted.low})
+        return _records(ask, {OO_HIGH: wanted.high, OO_LOW: wanted.low})
     if (of_that_id := of_run(ask, text)).runs:
         return of_that_id
     if "=" in text:
@@ -123,7 +137,7 @@ def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
 
 
 def _all_of(schema: pa.Schema, wanted: dict[str, Any]) -> pc.Expression:
-    condition = pc.field("oo_kind") != "control"
+    condition = pc.field(OO_KIND) != CONTROL
     for column, value in wanted.items():
         condition &= pc.field(column) == _as(schema.field(column).type, column, value)
     return condition
@@ -146,9 +160,9 @@ def _instant(text: str) -> pa.Scalar:
 
 def _record(instance: str, row: Row) -> Row:
     values = {name: value for name, value in row.items() if not name.startswith("oo_") and value is not None}
-    identity = str(record_id.RecordId(row["oo_high"], row["oo_low"]))
+    identity = str(record_id.RecordId(row[OO_HIGH], row[OO_LOW]))
     told = {name.removeprefix("oo_"): row[name] for name in _PLATFORM}
-    return told | {"instance": instance, "id": identity, "values": values, "raw": row["oo_raw"]}
+    return told | {"instance": instance, "id": identity, "values": values, "raw": row[OO_RAW]}
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.models.dag import DagModel
 
 from onlyonce import settings
-from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.stored_names import stream_id
 
 Row = dict[str, Any]
 WITH_VALUES = ("reasons",)
@@ -47,6 +47,10 @@ class Sight:
             return [row for row in rows if self._sees_pipeline(row["pipeline"])]
         scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
         return [row for row in rows if permitted(scope or _instance(row) or _unscoped(query))]
+
+    def instances(self) -> list[str]:
+        """Return the visible pipelines, for a query that limits its rows."""
+        return [instance for instance in self._dags if self.sees(instance)]
 
     def sees(self, instance: str) -> bool:
         """Return whether the user may read runs of a DAG that drives this pipeline."""

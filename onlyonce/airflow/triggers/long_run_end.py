@@ -13,6 +13,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from onlyonce.airflow.log import long_run_log
+from onlyonce.model import stored_names
 from onlyonce.model.errors import CommitStateUnknown, OnlyonceError, Retryable
 from onlyonce.model.run.long_run import LongRun
 
@@ -21,7 +22,7 @@ from onlyonce.model.run.long_run import LongRun
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")
 
 
-PATH = "onlyonce.airflow.triggers.long_run_end.LongRunEnd"
+PATH = stored_names.LONG_RUN_TRIGGER
 """Airflow stores it with each waiting task, and imports the trigger by it."""
 
 

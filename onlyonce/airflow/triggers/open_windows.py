@@ -18,13 +18,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.log.asked_windows import Asked
 from onlyonce.airflow.log.backfill_log import SETTING, not_yet
+from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError
 
 # A pool of our own: looks at a database that is away last a minute each, and others need the loop's own threads.
 _LOOKS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="onlyonce-look")
 
 
-PATH = "onlyonce.airflow.triggers.open_windows.OpenWindows"
+PATH = stored_names.WINDOWS_TRIGGER
 """Airflow stores it with each waiting task, and imports the trigger by it."""
 
 

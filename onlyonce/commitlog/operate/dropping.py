@@ -23,6 +23,7 @@ from onlyonce.commitlog.sinks.targets import Targets
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import names
 
@@ -155,8 +156,8 @@ class Drops(Transactions):
         """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
         schema, name = table.split(".")
         derived = {
-            names.POSTGRES.by_window(name): names.BY_WINDOW_NOTE,
-            names.POSTGRES.deleted(name): names.DELETED_NOTE,
+            names.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
+            names.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
         }
         for beside, note in derived.items():
             if self.note_of(schema, beside) == note:
@@ -207,7 +208,7 @@ class Drops(Transactions):
     def _forget_instances(self, instances: dict[str, int]) -> None:
         self.connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
         for number in instances.values():
-            self._drop("onlyonce_private", f"catalog_{number}")
+            self._drop(stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
         names = list(instances)
         Removals(self.connection).forget(names)
         do(self.connection, "drop", "forget_released_sets", instances=names)

@@ -25,6 +25,7 @@ from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Scope, Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.erasing import Condition
 
@@ -173,10 +174,15 @@ class Erasures(Transactions):
         return do(self.connection, "erasures", "forget_outbox", row_nos=row_nos)
 
     @one_transaction
+    def forget_failures(self, instance: str) -> int:
+        """Delete the errors of receive batches, all of which have ended."""
+        return do(self.connection, "erasures", "forget_failures", instance=instance)
+
+    @one_transaction
     def forget_ids(self, instance: str, ids: bytes) -> int:
         """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
         # Else a collection that has read the ids would make a filter of them afterwards.
-        locks.wait(self.connection, locks.catalog(instance))
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
         wanted, forgotten = packed.unpack(ids), 0
         for row in ask(self.connection, "erasures", "chunks", instance=instance):
             there = packed.unpack(bytes(row.ids))
@@ -244,4 +250,4 @@ class Erasures(Transactions):
             do(self.connection, "erasures", "rewrite_rejected")
 
 
-OWN_SCHEMAS = ("onlyonce_private", "onlyonce")
+OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)

@@ -1,4 +1,6 @@
-"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes. PROTOCOL.md, 10.
+"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes.
+
+docs/specification/backfill.md.
 
 An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
 checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs
@@ -33,6 +35,7 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import Span, closed_part
+from onlyonce.model.stored_names import CLOSED_BY, COUNTED_UPTO
 from onlyonce.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
@@ -100,8 +103,8 @@ class Backfills(Transactions):
         before = {} if ANEW in start else start
         consumed = read_upto(row.source_to)
         closing = consumed if row.stateless else read_upto(row.source_from)
-        closed_by = max(closing, before.get("closed_by", -1))
-        return Reach(max(consumed, before.get("counted_upto", -1)), self.frontier_at(instance, closed_by))
+        closed_by = max(closing, before.get(CLOSED_BY, -1))
+        return Reach(max(consumed, before.get(COUNTED_UPTO, -1)), self.frontier_at(instance, closed_by))
 
     @one_transaction
     def frontier_at(self, instance: str, version: int) -> Frontier:
@@ -238,33 +241,18 @@ class Backfills(Transactions):
         ]
 
     @one_transaction
-    def windows_in(self, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
-        """Return the windows of some outputs that start in a span, with what is in them."""
-        start, stop = span.times
-        rows = ask(
-            self.connection,
-            "backfills",
-            "windows_in",
-            instance=instance,
-            outputs=outputs,
-            window_from=start,
-            window_to=stop,
-        )
-        return [dict(row._mapping) for row in rows]
+    def windows_in(
+        self, instance: str, outputs: list[str], span: Span, *, late_only: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the windows of some outputs that start in a span, with what is in them.
 
-    @one_transaction
-    def late_in(self, instance: str, outputs: list[str], span: Span) -> list[dict[str, Any]]:
-        """Return the windows of some outputs that start in a span and have late records that no backfill has
-        included."""
-        start, stop = span.times
-        rows = ask(
-            self.connection,
-            "backfills",
-            "late_in",
-            instance=instance,
-            outputs=outputs,
-            window_from=start,
-            window_to=stop,
+        `late_only`: only those with late records that no backfill has included.
+        """
+        asked = {"instance": instance, "outputs": outputs, "window_from": span.times[0], "window_to": span.times[1]}
+        rows = (
+            ask(self.connection, "backfills", "late_in", **asked)
+            if late_only
+            else ask(self.connection, "backfills", "windows_in", **asked)
         )
         return [dict(row._mapping) for row in rows]
 

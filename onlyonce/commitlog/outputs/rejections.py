@@ -15,10 +15,11 @@ import pyarrow as pa
 from onlyonce.database.arrays import INSTANT, do_rows
 from onlyonce.database.connect import ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model.stored_names import OO_HIGH, OO_LOW
 
 Row = dict[str, Any]
 REJECTED = pa.schema({
-    "window_start": INSTANT, "window_end": INSTANT, "event_time": INSTANT, "oo_high": pa.int64(), "oo_low": pa.int64(),
+    "window_start": INSTANT, "window_end": INSTANT, "event_time": INSTANT, OO_HIGH: pa.int64(), OO_LOW: pa.int64(),
     "received_as": pa.string(), "received_in": pa.int64(), "reason": pa.string(), "rows": pa.int64(),
 })  # fmt: skip
 """Rejected records, each in its window: rows of receive's batch `received_in` of the lineage `received_as`."""

@@ -111,4 +111,5 @@ class Releases(Transactions):
         done = put()
         passing("release-after-put")
         do(self.connection, "release", "end", release_no=release.number, **vars(done))
+        do(self.connection, "release", "hash_reasons", release_no=release.number)
         return True

@@ -18,6 +18,7 @@ from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, ask, do
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.model import stored_names
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
 BYTES_AT_ONCE = 32 << 20
@@ -51,7 +52,7 @@ def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
     """Yield whether this deliverer has the lock of its output. No other deliverer gets it before the block ends."""
     session = Session(Database(database.url, f"onlyonce/{deliverer.name}"))
     try:
-        yield session.ask(lambda connection: locks.hold(connection, locks.deliverer(deliverer.name)))
+        yield session.ask(lambda connection: locks.hold(connection, stored_names.deliverer_lock(deliverer.name)))
     finally:
         session.close()
 

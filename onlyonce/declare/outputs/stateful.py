@@ -11,6 +11,7 @@ from onlyonce.declare.declaration import declaration
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Postgres
 from onlyonce.declare.several import Several
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed, micros
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from onlyonce.declare.outputs.output import Output
 
 OWN = ("window_start", "window_end")
-ANEW = "anew"
+ANEW = stored_names.ANEW
 """What the start of a life has that begins with no state, and whose rows take the place of all that were there."""
 
 

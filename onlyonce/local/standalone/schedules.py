@@ -11,9 +11,9 @@ DAG.
 from __future__ import annotations
 
 from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.dag_names import pipeline_tag
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
+from onlyonce.model.stored_names import pipeline_tag
 
 
 def hold(pipeline: str, *, held: bool, api: AirflowApi | None = None) -> Report:

@@ -45,6 +45,7 @@ class Evidence:
     filters        (instance, chunk, ids) of damaged filters
     temporaries    instance, or a store's prefix → files that a killed process left
     tables         (pipeline, output) → why its table can't take its rows
+    functions      pipeline → why its functions let no run begin, such as one that is missing
     skipped        pipeline → folders below its inbox that no run reads, in words
     """
 
@@ -66,6 +67,7 @@ class Evidence:
     waits: Waits = field(default_factory=Waits)
     skipped: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[tuple[str, str], OnlyonceError] = field(default_factory=dict)
+    functions: Mapping[str, OnlyonceError] = field(default_factory=dict)
 
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
@@ -81,6 +83,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
         *_catalog(seen),
         *_left(seen, at_work),
         *_skipped(seen),
+        *_functions(seen),
         *_tables(seen),
     ]
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
@@ -272,23 +275,25 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
             yield Finding("stale temporaries", instance, what, data, repair)
 
 
-def _tables(seen: Evidence) -> Iterator[Finding]:
-    """Return the tables that can't take the rows of their outputs as they are now, and the pipelines with a function
-    that is missing."""
+def _functions(seen: Evidence) -> Iterator[Finding]:
+    """Yield the pipelines with functions that let no run begin, unless a changed declaration says so already."""
     known = {error.what for error in seen.changed.values()}
+    for pipeline, error in seen.functions.items():
+        if error.what not in known:
+            data = (
+                f"no run of {pipeline} begins, so what comes is in no result until then; what is committed stays as it "
+                "is"
+            )
+            yield Finding("refused function", pipeline, error.what, data, Repair(error.hint))
+
+
+def _tables(seen: Evidence) -> Iterator[Finding]:
+    """Yield the tables that can't take the rows of their outputs as they are now."""
     data = (
         "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table "
         "can take them"
     )
     for (pipeline, output), error in seen.tables.items():
-        if not output:
-            if error.what not in known:
-                begins = (
-                    f"no run of {pipeline} begins, so what comes is in no result until then; what is committed "
-                    "stays as it is"
-                )
-                yield Finding("refused function", pipeline, error.what, begins, Repair(error.hint))
-            continue
         yield Finding("refused table", f"{pipeline}/{output}", error.what, data, Repair(error.hint))
 
 

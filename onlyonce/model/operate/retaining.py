@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from onlyonce.model import stored_names
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.compacting import Reader, until
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.model.windows import Joined, Micros, Session, Window, first_start, longest, micros, own, reach
 
 DAY = micros(timedelta(days=1))
@@ -130,8 +132,13 @@ def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dic
     """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said
     that the rest will do."""
     begins = start or {}
-    accepted = max(begins.get("kept_from", -1), begins.get("first_window", -1))
-    if kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from:
+    accepted = max(begins.get(stored_names.KEPT_FROM, -1), begins.get(FIRST_WINDOW, -1))
+    if (
+        kept_from is None
+        or query == "receive"
+        or begins.get(stored_names.START_VERSION, 0) > 0
+        or accepted >= kept_from
+    ):
         return
     raise Refused(
         f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} "
@@ -145,11 +152,11 @@ def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dic
 
 def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Micros | None) -> dict[str, Any]:
     """How a life begins for which the kept records will do: windows that want others are none of its own."""
-    start: dict[str, Any] = {"version": 0, "kept_from": kept_from}
+    start: dict[str, Any] = {stored_names.START_VERSION: 0, stored_names.KEPT_FROM: kept_from}
     if window is None or isinstance(window, Session):
         return start
     return start | {
-        "first_window": max(
+        FIRST_WINDOW: max(
             first_window or 0, first_start(window, kept_from + (reach(window) if isinstance(window, Chained) else 0))
         )
     }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import PurePath
 from typing import Literal
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 
 Kind = Literal["invalid", "remnant"]
-PREFIX = "released-"
 
 
 @dataclass(frozen=True, order=True)
@@ -30,18 +31,18 @@ class RowSet:
 
     @property
     def key(self) -> tuple[str, int, str, str]:
-        """What the log knows it by."""
-        return self.lineage, self.batch_id, self.reason, self.file
+        """What the log knows it by: a reason may quote a record, so the log keeps its hash."""
+        return self.lineage, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
 
 
 def file_name(kind: Kind, number: int) -> str:
     """The input file of a release: the same for every attempt, so that it is put into the inbox once."""
-    return f"{PREFIX}{kind}-{number:06}.jsonl"
+    return stored_names.released_file(kind, number)
 
 
 def among(paths: Iterable[str]) -> list[str]:
     """The files of releases among the files of a batch, which notes them."""
-    return sorted(path for path in paths if PurePath(path).name.startswith(PREFIX))
+    return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.RELEASED_PREFIX))
 
 
 def sets(

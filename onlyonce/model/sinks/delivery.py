@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Retryable
 
 Guarantee = Literal["exactly_once", "at_least_once"]
@@ -55,7 +56,7 @@ class Row:
     @property
     def idempotency_key(self) -> str:
         """From unit and row; the lineage's own id keeps it apart from the same unit of another platform."""
-        return f"{self.unit}/{self.seq}@{self.life}"
+        return stored_names.idempotency_key(self.unit, self.seq, self.life)
 
 
 @dataclass(frozen=True)

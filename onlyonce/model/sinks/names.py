@@ -13,9 +13,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-DELETED_NOTE = "onlyonce: keys of rows that were deleted from the table beside"
-BY_WINDOW_NOTE = "onlyonce: what each window has added to the sums of the table beside"
-NOTES = (DELETED_NOTE, BY_WINDOW_NOTE)
+from onlyonce.model import stored_names
+
+NOTES = (stored_names.DELETED_NOTE, stored_names.BY_WINDOW_NOTE)
 HASH_DIGITS = 12
 
 
@@ -36,11 +36,11 @@ class Names:
 
     def deleted(self, table: str) -> str:
         """Return the name of the table that keeps the keys of deleted rows."""
-        return self._fitting(f"{table}_deleted")
+        return self._fitting(table + stored_names.DELETED_SUFFIX)
 
     def by_window(self, table: str) -> str:
         """Return the name of the table that keeps what each window has added."""
-        return self._fitting(f"{table}_by_window")
+        return self._fitting(table + stored_names.BY_WINDOW_SUFFIX)
 
     def _fitting(self, name: str) -> str:
         if self.size(name) <= self.most:

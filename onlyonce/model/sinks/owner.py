@@ -1,8 +1,8 @@
 """Tell the platforms apart that write to one result table, by the id of their databases. Pure.
 
 A lineage is named after its pipeline, so a second platform has lineages of the same names. What a sink stores in a
-table under a lineage's name has the platform's id in front (`writer`). And each result table or folder says which
-platform writes it (`note`).
+table under a lineage's name has the platform's id in front (`stored_names.writer`). And each result table or folder
+says which platform writes it (`note`).
 """
 
 from __future__ import annotations
@@ -10,30 +10,21 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 
-PROPERTY = "onlyonce.owner"
+PROPERTY = stored_names.OWNER_PROPERTY
 """The property of a Delta or Iceberg table that names its writer. PostgreSQL and MySQL tables have a comment."""
-FILE = "_onlyonce_owner"
+FILE = stored_names.OWNER_FILE
 """The file that names the writer of a folder of files, or of a prefix in a store. Readers skip a name that begins with
 an underscore."""
 
-_NOTE = re.compile(r"written by onlyonce, platform ([0-9a-f-]{36})")
-
-
-def writer(platform: UUID | None, lineage: str) -> str:
-    """Return the name under which a lineage commits to a result table. No other platform has it."""
-    return f"{platform}/{lineage}"
-
-
-def app_id(platform: UUID | None, lineage: str, output: str) -> str:
-    """Return the transaction id of an output's commits to its Delta table."""
-    return f"{writer(platform, lineage)}/{output}"
+_NOTE = re.compile(re.escape(stored_names.OWNER_NOTE) + "([0-9a-f-]{36})")
 
 
 def note(platform: UUID | None) -> str:
     """Return what a result table says of its writer."""
-    return f"written by onlyonce, platform {platform}"
+    return f"{stored_names.OWNER_NOTE}{platform}"
 
 
 def refuse_replaced(

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.names import FOLDER
 
-NAMING = "{prefix}-{window_start}-{window_end}-pane-{pane}-{shard}-of-{shards}.{ext}"
+NAMING = stored_names.RESULT_FILE
 NEEDED = ("window_start", "window_end", "pane", "shard")
 KNOWN = (*NEEDED, "shards", "prefix", "ext")
 PANE = "{pane}"
@@ -23,7 +24,7 @@ PANE = "{pane}"
 EXTENSIONS = {"jsonl": "jsonl", "csv": "csv", "text": "txt", "parquet": "parquet", "avro": "avro"}
 MOST = 10_000
 MOST_PANES = 10**9
-NO_WINDOW = "global"
+NO_WINDOW = stored_names.NO_WINDOW
 
 _LITERAL = re.compile(r"[\w.=+/-]*", re.ASCII)
 _TEMPORARY = re.compile(
@@ -97,8 +98,10 @@ class Temporary:
 
     def file(self, number: int, extension: str) -> str:
         """The name of a file of this attempt."""
-        unit = f"{self.lineage_no}-{self.batch_id}-{self.output}-{self.partition}"
-        return f"{unit}.epoch-{self.epoch}.{self.attempt}-{number}.{extension}"
+        attempt = stored_names.temporary_file(
+            self.lineage_no, self.batch_id, self.output, self.partition, self.epoch, self.attempt
+        )
+        return f"{attempt}-{number}.{extension}"
 
 
 @dataclass(frozen=True)

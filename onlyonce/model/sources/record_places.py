@@ -36,12 +36,14 @@ class RecordPlace(NamedTuple):
     counts: str
 
     def __str__(self) -> str:
-        first, _, rest = self.name.partition("/")
-        start, _, last = self.name.rpartition("/")
         form = FORMS[self.counts] if self.position >= 0 else WHOLE.get(self.counts, "{name}")
-        return form.format(
-            name=self.name, at=self.position, behind=-1 - self.position, first=first, rest=rest, start=start, last=last
-        )
+        return form.format(at=self.position, behind=-1 - self.position, **_words(self.name))
+
+
+def _words(name: str) -> dict[str, str]:
+    first, _, rest = name.partition("/")
+    start, _, last = name.rpartition("/")
+    return {"name": name, "first": first, "rest": rest, "start": start, "last": last}
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,12 @@ class RecordPlaces:
         return (
             None if name is None else RecordPlace(name, position, "content" if file in self.compressed else self.counts)
         )
+
+    def around(self, file: int) -> tuple[str, str] | None:
+        """Return what the names of a file's places have before and after a position of 0 or more; None if the file is
+        not one of the batch."""
+        place = self.of(file, 0)
+        if place is None:
+            return None
+        before, _, after = FORMS[place.counts].partition("{at}")
+        return before.format(**_words(place.name)), after.format(**_words(place.name))

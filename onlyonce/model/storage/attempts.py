@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from onlyonce.model import stored_names
+
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+NO_LIFE = "0"
+"""Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: the life of receive, what is committed (`events`, `close`, `files`), and the
-    transaction's number."""
+    """One attempt at a commit: the life of receive (0 for a manifest, which all lives share), what is committed
+    (`events`, `close`, `files`), and the transaction's number."""
 
     life: int
     kind: str
@@ -25,13 +29,15 @@ class Attempt:
 
     def app_id(self, instance: str) -> str:
         """The transaction id under which it commits."""
-        return f"{instance}/receive/{self.life}/{self.kind}"
+        written_by = stored_names.lineage(instance, "receive", self.life) if self.life else instance
+        return stored_names.transaction(written_by, self.kind)
 
 
 def folder(app_id: str, version: int, random: str) -> str:
     """The name of an attempt's folder."""
-    *_, life, kind = ("", *app_id.split("/"))
-    named = f"{life}-{kind}-{version}-{random}"
+    _, *below = app_id.split("/")
+    *_, life, kind = ("", NO_LIFE, *below)
+    named = stored_names.attempt_folder(life, kind, version, random)
     return named if _FOLDER.fullmatch(named) else random
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from onlyonce import settings
 from onlyonce.commitlog.declared import Ran
+from onlyonce.model import stored_names
 from onlyonce.spark.state import PROVIDERS
 from onlyonce.storage import checkpoint, stores
 
@@ -22,7 +23,9 @@ def told(instance: str, staying: Iterable[Ran]) -> list[str]:
 
 
 def _told(instance: str, ran: Ran) -> str | None:
-    folder = settings.data_location(instance) / "checkpoints" / ran.query / ran.lineage.rsplit("/", 1)[1]
+    folder = (
+        settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER / ran.query / ran.lineage.rsplit("/", 1)[1]
+    )
     there = checkpoint.state_of(folder) if any(stores.of(folder).names(folder / "state")) else None
     if there is None:
         return None

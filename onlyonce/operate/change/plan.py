@@ -28,6 +28,7 @@ from onlyonce.model.operate import keeping_log, retaining
 from onlyonce.model.operate.consequences import CONSEQUENCES, Need
 from onlyonce.model.operate.plan import Change, changes
 from onlyonce.model.report import Report
+from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.operate.change import half_written, kept_state, steps
 from onlyonce.operate.change.steps import Step
 from onlyonce.operate.compact import log as log_cut
@@ -181,7 +182,7 @@ def _todo(
         life = _life(database, pipeline, root, of_root)
         lives += [life] if life else []
         start = life.start if life else there.get(root.name, {})
-        again += _backfill(database, pipeline, root, start.get("first_window"))
+        again += _backfill(database, pipeline, root, start.get(FIRST_WINDOW))
     added = [c for c in found if c.need is Need.NOTHING and c.part == f"output {c.query}" and c.after]
     runs = [steps.run_of(pipeline.name)] if lives or waiting or added else []
     return [*lives, *runs, *again]

@@ -16,6 +16,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import Change, Parts, changes
+from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.model.windows import Fixed, Micros, first_start
 
 
@@ -44,10 +45,10 @@ def new_life(
     elif root.window is None:
         start = {"version": 0}  # its state sums up all that ever came
     elif "window" in changed and last_end is not None:
-        start = {"first_window": first_start(root.window, last_end)}
+        start = {FIRST_WINDOW: first_start(root.window, last_end)}
     elif "lateness" in changed and last_start is not None:
         # What waits longer now would come in time for windows that are written.
-        start = {"first_window": last_start + 1}
+        start = {FIRST_WINDOW: last_start + 1}
     target = f"{instance}/{root.name}"
     by_hand = f"onlyonce lineage new {target} --yes"
     command = f"onlyonce plan {instance} --apply --yes   (a new life of {target})" if start else by_hand

@@ -23,16 +23,18 @@ from onlyonce import settings
 from onlyonce.commitlog.operate.compaction import Compactions, Life
 from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.operate import compacting
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO, CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME, RESERVOIR_VERSION
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.storage import delta, log_entries, opening, rewriting, stores
 from onlyonce.storage.rewriting import File
 
-EVENTS = ("oo_event_time", "oo_system_time")
+EVENTS = (OO_EVENT_TIME, OO_SYSTEM_TIME)
 """What files of `events` are ordered by."""
-REGISTRY = ("batch_no",)
-REGISTRIES = ("files", "ranges", "turns")
+REGISTRY = (BATCH_NO,)
+REGISTRIES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names.TURNS_MANIFEST)
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found.
 Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
@@ -83,12 +85,12 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
     first = under_way.first_batches(database, instance)
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
-    yield Table(home / "events", EVENTS, upto, held_by)
+    yield Table(home / stored_names.EVENTS_FOLDER, EVENTS, upto, held_by)
     taken_in = _registry_upto(Compactions(database).queries(instance))
     for name in REGISTRIES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
     # Those of several sources are read by the numbers of batches, and not commit by commit.
-    store, sources = stores.of(home), home / "sources"
+    store, sources = stores.of(home), home / stored_names.SOURCES_FOLDER
     for path in (sources / source / name for source in sorted(store.names(sources)) for name in REGISTRIES):
         if delta.exists(path):
             yield Table(path, REGISTRY, delta.latest(path) - 1)
@@ -120,7 +122,7 @@ def _registry_upto(lives: list[Life]) -> int:
     found = [one for one in lives if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1
-    return int(found[0].source_from["reservoirVersion"]) - 1
+    return int(found[0].source_from[RESERVOIR_VERSION]) - 1
 
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
@@ -138,8 +140,8 @@ def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
 
 def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
     number = opening.table(of.path).version()
-    app_id = f"{instance}/receive/0/compaction"
-    change = control_rows.folded if group[0].partition.get("oo_kind") == "control" else _sorted_by(of.order)
+    app_id = stored_names.housekeeping(instance, stored_names.COMPACTION_BY)
+    change = control_rows.folded if group[0].partition.get(OO_KIND) == CONTROL else _sorted_by(of.order)
     return rewriting.rewrite(of.path, group, app_id, number, change)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import compute as pc
 
+from onlyonce.model.stored_names import OO_FRONTIER
+
 PARTS = ("tide", "ended", "silent_tide", "silent_clock")
 
 
 def folded(rows: pa.Table) -> pa.Table:
     """For each part of the frontier the last row that has its largest value; of rows that say nothing, one."""
-    frontier = rows.column("oo_frontier").combine_chunks()
+    frontier = rows.column(OO_FRONTIER).combine_chunks()
     by_part = pa.table({part: pc.struct_field(frontier, part) for part in PARTS})
     by_part = by_part.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     latest = by_part.sort_by([(part, "descending") for part in PARTS])

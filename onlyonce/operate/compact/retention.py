@@ -26,15 +26,17 @@ from onlyonce.commitlog.operate.removals import Removal, Removals
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import to_time
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.retaining import Decision
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME
 from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 from onlyonce.storage.rewriting import File
 
-TIMES = ("oo_event_time", "oo_system_time")
+TIMES = (OO_EVENT_TIME, OO_SYSTEM_TIME)
 """What tells the day of a record. An invalid one has no event time, so its system time does."""
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -85,7 +87,7 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Retained
 
     None where all is kept for ever.
     """
-    path = settings.data_location(pipeline.name) / "events"
+    path = settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
     removal = Removals(database).begun(pipeline.name)
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
@@ -113,13 +115,13 @@ def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
     table = opening.table(path)
     for by_time in zip(*(rewriting.files(table, [name]) for name in TIMES), strict=True):
         least = [file.least for file in by_time if file.least is not None]
-        if by_time[0].partition.get("oo_kind") != "control" and (not least or min(least) < before):
+        if by_time[0].partition.get(OO_KIND) != CONTROL and (not least or min(least) < before):
             yield by_time[0]
 
 
 def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Removal, Found]:
     instance = pipeline.name
-    app_id = f"{instance}/receive/0/retention"
+    app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     removal = KeepEvents(database).begin(pipeline)
     if removal is None:  # another has done it meanwhile
         return Removal(0, 0, -1), Found([], _nothing)

@@ -15,6 +15,7 @@ from onlyonce import settings
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.operate.compaction import Compactions, Life
 from onlyonce.database.connect import Database
+from onlyonce.model import stored_names
 from onlyonce.model.batch import is_part, read_upto
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import checkpoint, stores
@@ -61,5 +62,5 @@ def _age(file: Location) -> float:
 
 def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
     known = Compactions(database).queries(instance)
-    home = settings.data_location(instance) / "checkpoints"
+    home = settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER
     return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]

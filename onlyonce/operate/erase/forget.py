@@ -33,6 +33,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl, target
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Unexpected
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
@@ -117,6 +118,7 @@ def _erase(
     _staged(database, instance)
     if found.outbox:
         Erasures(database).forget_outbox([row.row_no for row in found.outbox])
+    Erasures(database).forget_failures(instance)
     if erasure.ids is not None:
         ids = erasure.ids
         Erasures(database).forget_ids(instance, ids)
@@ -226,7 +228,7 @@ def _any(found: Found) -> bool:
 
 
 def _events(pipeline: Pipeline) -> Location:
-    return settings.data_location(pipeline.name) / "events"
+    return settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
 
 
 def _outlook(

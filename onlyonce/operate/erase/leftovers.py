@@ -24,6 +24,7 @@ from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.storage.location import Location
 from onlyonce.operate.erase import search
@@ -35,7 +36,7 @@ from onlyonce.storage import stores, table_statistics
 
 LOGS = ("logs", "airflow")
 """Folders of the home with logs: ours, and those of the Airflow that we start."""
-SAMPLES = "checks"
+SAMPLES = stored_names.CHECKS_FOLDER
 
 
 def refuse(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
@@ -55,7 +56,9 @@ def remove(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
         stored_targets.of(database, pipeline, output).clean(
             mentions, lambda file: search.of_file(file, mentions) is not None
         )
-    table_statistics.remove(settings.data_location(pipeline.name) / "events", lambda at: _mentions(at, mentions))
+    table_statistics.remove(
+        settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER, lambda at: _mentions(at, mentions)
+    )
     for root in search.own(pipeline):
         for at in stores.of(root).unfinished(root):
             if isinstance(at, Path) and at.is_file() and _mentions(at, mentions):
@@ -101,7 +104,7 @@ def _closed_checkpoints(database: Database, pipeline: Pipeline, mentions: Mentio
 
 
 def _checkpoints(pipeline: Pipeline, root: Output) -> Location:
-    return settings.data_location(pipeline.name) / "checkpoints" / root.name
+    return settings.data_location(pipeline.name) / stored_names.CHECKPOINTS_FOLDER / root.name
 
 
 def _blank_lines(log: Path, mentions: Mentions) -> None:

@@ -21,15 +21,28 @@ from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.storage import attempts
 from onlyonce.model.storage.location import Location, below
+from onlyonce.model.stored_names import (
+    CONTROL,
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_RAW,
+    OO_REASON,
+)
 from onlyonce.model.values import line_values
 from onlyonce.operate.erase import input_files, source_conditions
 from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting, stores
 from onlyonce.storage.removing import Cut, Gone
 
-FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batch"]
+FOUND = [OO_KIND, OO_HIGH, OO_LOW, OO_EVENT_TIME, OO_LINEAGE, OO_BATCH]
 
 
 @dataclass(frozen=True)
@@ -51,11 +64,11 @@ def found(path: Location, pipeline: Pipeline, condition: Condition) -> Records:
     for part in event_rows.dataset(path).to_batches(columns=[*FOUND, *_asked(path, condition)]):
         rows = pa.Table.from_batches([part])
         for row in rows.filter(gone(rows)).select(FOUND).to_pylist():
-            records.fates[row["oo_kind"]] += 1
-            records.batches.add((row["oo_lineage"], row["oo_batch"]))
-            if row["oo_kind"] == "kept":
-                records.ids.append((row["oo_high"], row["oo_low"]))
-                records.times.append(row["oo_event_time"])
+            records.fates[row[OO_KIND]] += 1
+            records.batches.add((row[OO_LINEAGE], row[OO_BATCH]))
+            if row[OO_KIND] == KEPT:
+                records.ids.append((row[OO_HIGH], row[OO_LOW]))
+                records.times.append(row[OO_EVENT_TIME])
     return records
 
 
@@ -66,7 +79,7 @@ def remove(
 
     Their files leave the disk at once.
     """
-    app_id = f"{instance}/receive/0/retention"
+    app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     last = Compactions(database).last_in(instance, erasure.upto)
     by_value = meant(pipeline, condition)
 
@@ -111,7 +124,7 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         there = set(condition.values) <= set(rows.column_names)
         by_column = (pc.equal(rows.column(name).cast(pa.string()), value) for name, value in condition.values.items())
         kept = reduce(pc.and_, by_column) if there else none
-        raw, reasons = rows.column("oo_raw"), rows.column("oo_reason")
+        raw, reasons = rows.column(OO_RAW), rows.column(OO_REASON)
         lines = np.zeros(rows.num_rows, dtype=bool)
         for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
             line = _line(raw[at].as_py(), reasons[at].as_py())
@@ -119,7 +132,7 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
                 asked.fits_bytes(line, columns) for asked, columns in lines_of
             )
         either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
-        return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
+        return pc.and_(either, pc.not_equal(rows.column(OO_KIND), CONTROL))
 
     return mask
 
@@ -131,11 +144,11 @@ def _line(raw: str, reason: str) -> bytes:
 
 def _cuts(path: Location, condition: Condition, gone: Gone) -> list[Cut]:
     table, asked = opening.table(path), _asked(path, condition)
-    files = [file for file in rewriting.files(table, ["oo_event_time"]) if file.partition.get("oo_kind") != "control"]
+    files = [file for file in rewriting.files(table, [OO_EVENT_TIME]) if file.partition.get(OO_KIND) != CONTROL]
     cuts = (removing.cut(path, file, asked, gone) for file in files)
     return [cut for cut in cuts if cut]
 
 
 def _asked(path: Location, condition: Condition) -> list[str]:
     there = {one.name for one in opening.table(path).schema().fields}
-    return ["oo_raw", "oo_reason", *(name for name in condition.values if name in there)]
+    return [OO_RAW, OO_REASON, *(name for name in condition.values if name in there)]

@@ -24,19 +24,26 @@ from onlyonce.sinks.postgres import stored_postgres
 from onlyonce.sinks.stored import Rows
 
 SEEN = re.compile(r"([1-9]\d*) dead row versions cannot be removed yet")
-
-
+GO = {
+    "alerts": "the alert deletes them once their cause has gone",
+    "long_runs": "the next long run of the pipeline replaces them",
+    "looks": "the next onlyonce doctor replaces them",
+    "rejected": "an onlyonce backfill of their windows replaces them, and keep_events removes them",
+}
+"""When rows of a table of the platform are gone that quote a record: by the table's name."""
+STAY = "keep_log cuts the log of batches, and onlyonce drop deletes all rows of a pipeline"
 STATEMENTS_GO = "a superuser removes it by pg_stat_statements_reset()"
 
 
 def found(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Rows]:
     """Yield each table of the platform with rows that mention the condition, or with statistics that do."""
-    goes = f"onlyonce collect deletes these rows after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
+    collected = f"onlyonce collect deletes them after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
+    goes = GO | {"driver_runs": collected, "outbox": f"once they are delivered, {collected}"}
     for schema in erasures.OWN_SCHEMAS:
         for name in Erasures(database).tables(schema):
             table = (schema, name)
             if count := run(database, lambda conn: stored_postgres.counted(conn, table, mentions, pipeline.name)):  # noqa: B023
-                yield Rows(f"table {'.'.join(table)}", count, goes)
+                yield Rows(f"table {'.'.join(table)}", count, goes.get(name, STAY))
             if count := run(database, lambda conn: stored_postgres.in_statistics(conn, table, mentions)):  # noqa: B023
                 yield Rows(f"pg_stats of {'.'.join(table)}", count, stored_postgres.STATISTICS_GO)
     if count := sum(map(mentions.in_string, Erasures(database).statements())):

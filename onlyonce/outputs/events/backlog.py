@@ -1,4 +1,4 @@
-"""What waits for an output is read in batches of a bounded size. PROTOCOL.md, 3b.
+"""What waits for an output is read in batches of a bounded size. docs/specification/outputs.md.
 
 Delta ends a batch after a number of files, also in the middle of a commit; and one number holds for a query from its
 start to its end. So where more waits than one batch may have, the commits that wait are counted, and the query is

@@ -1,7 +1,7 @@
 """The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a
 bounded size.
 
-PROTOCOL.md, 3b.
+docs/specification/outputs.md.
 
 A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files,
 but a file has rows of many commits. So here the platform says what a part is: the receive batches of the versions
@@ -37,8 +37,10 @@ from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.model import stored_names
 from onlyonce.model.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
 from onlyonce.model.outputs.cutting import records_of_part
+from onlyonce.model.stored_names import CONTROL, KEPT, OO_FRONTIER, OO_KIND, RESERVOIR_VERSION
 from onlyonce.outputs.events import restart
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.receive import events, past_rows
@@ -95,7 +97,7 @@ def _new(context: RunContext, number: int, after: int, offset: Offset | None, be
     `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now.
     """
     newest, snapshot = first_reading(before), _files(context, offset)
-    left = len(snapshot) - (int(offset["index"]) + 1 if offset else 0)
+    left = len(snapshot) - (int(offset[stored_names.RESERVOIR_INDEX]) + 1 if offset else 0)
     if newest is not None and after >= newest:
         return Part(number, Versions(after, newest), left, last=True, before=before)
     upto = _ends(context, after, newest, snapshot, left - 1)
@@ -109,7 +111,7 @@ def _planned(context: RunContext, number: int, after: int, offset: Offset, befor
     left = _left(context, offset)
     if not left:
         return Part(number, Versions(after, read_upto(offset)), 1, last=True, before=before) if before else None
-    newest = int(offset["reservoirVersion"])
+    newest = int(offset[RESERVOIR_VERSION])
     upto = _ends(context, after, newest, _files(context, offset), left)
     return Part(number, Versions(after, newest if upto is None else upto), 1, last=False, before=before)
 
@@ -122,7 +124,7 @@ def _ends(
 
     `steps`: how many there can be, with this one.
     """
-    kept = [file for file in snapshot if file.partition["oo_kind"] == "kept"]
+    kept = [file for file in snapshot if file.partition[OO_KIND] == KEPT]
     size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
     upto = Compactions(context.database).ended(context.instance, newest)
     waiting = Compactions(context.database).records(context.instance, after, upto)
@@ -135,12 +137,12 @@ def _ends(
 def position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
     """The position that the log has for a part, given Spark's; None where Spark has planned something else than was
     meant, and the part is to begin anew."""
-    left, newest = _left(context, offset), int(offset["reservoirVersion"])
+    left, newest = _left(context, offset), int(offset[RESERVOIR_VERSION])
     if part.last:
         return None if left else offset
     if not left or (left == 1 and part.versions.upto < newest):  # no other part can follow, and rows are left
         return None
-    return offset | {"reservoirVersion": part.versions.upto + 1, "index": -1, FIRST_READING: newest}
+    return offset | {RESERVOIR_VERSION: part.versions.upto + 1, stored_names.RESERVOIR_INDEX: -1, FIRST_READING: newest}
 
 
 def rows(context: RunContext, part: Part, files: int) -> DataFrame:
@@ -152,17 +154,17 @@ def rows(context: RunContext, part: Part, files: int) -> DataFrame:
         return restart.read_behind(context, part.versions.after, files)
     stream = events.stream(context.spark, context.events, None, files)
     # A batch has exactly one step, whatever its files have; control rows are few.
-    few = stream.filter("oo_kind = 'control'").select("oo_kind").coalesce(1)
+    few = stream.filter(f"{OO_KIND} = '{CONTROL}'").select(OO_KIND).coalesce(1)
     step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
     after, upto = (
         Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
         for version in (part.versions.after, part.versions.upto)
     )
     table = context.spark.read.format("delta").load(str(context.events))
-    kept = table.filter((F.col("oo_kind") == "kept") & past_rows.in_batches(upto, after))
+    kept = table.filter((F.col(OO_KIND) == KEPT) & past_rows.in_batches(upto, after))
     known = Backfills(context.database).frontier_at(context.instance, part.versions.upto)
     times = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
-    fixed = {"oo_kind": F.lit("control"), "oo_frontier": F.struct(*times)}
+    fixed = {OO_KIND: F.lit(CONTROL), OO_FRONTIER: F.struct(*times)}
     control = context.spark.range(1).select(
         *(fixed.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in stream.schema)
     )
@@ -189,10 +191,14 @@ def _ended(query: Query, number: int) -> Offset | None:
 
 def _left(context: RunContext, offset: Offset) -> int:
     """How many files of its snapshot a query has not read at an offset of Spark's."""
-    return len(_files(context, offset)) - int(offset["index"]) - 1 if offset.get("isStartingVersion") else 0
+    return (
+        len(_files(context, offset)) - int(offset[stored_names.RESERVOIR_INDEX]) - 1
+        if offset.get("isStartingVersion")
+        else 0
+    )
 
 
 def _files(context: RunContext, offset: Offset | None) -> list[rewriting.File]:
     """The data files of a query's snapshot; without an offset those that there are now."""
-    table = opening.table(context.events, version=int(offset["reservoirVersion"]) if offset else None)
+    table = opening.table(context.events, version=int(offset[RESERVOIR_VERSION]) if offset else None)
     return rewriting.files(table, ())

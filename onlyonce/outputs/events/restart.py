@@ -17,6 +17,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.stored_names import CLOSED_BY, CONTROL, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, past_rows
@@ -34,8 +35,8 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
     stream = events.stream(context.spark, context.events, first, files)
     known = Batches(context.database).received(context.instance, start - 2, start - 1)
     for one in known:
-        known_row = (F.col("oo_lineage") == one.lineage) & (F.col("oo_batch") == one.batch_id)
-        stream = stream.filter((F.col("oo_kind") == "control") | ~known_row)
+        known_row = (F.col(OO_LINEAGE) == one.lineage) & (F.col(OO_BATCH) == one.batch_id)
+        stream = stream.filter((F.col(OO_KIND) == CONTROL) | ~known_row)
     return stream
 
 
@@ -43,7 +44,7 @@ def read_behind(context: RunContext, version: int, files: int = events.UNSPLIT) 
     """The stream of `events` that begins with the table as it is, without the rows of batches up to a version."""
     stream = events.stream(context.spark, context.events, None, files)
     before = Compactions(context.database).last_in(context.instance, version)
-    return stream.filter((F.col("oo_kind") == "control") | ~past_rows.in_batches(before))
+    return stream.filter((F.col(OO_KIND) == CONTROL) | ~past_rows.in_batches(before))
 
 
 def begins_at(context: RunContext, start: int) -> int | None:
@@ -83,20 +84,20 @@ def without(
     after = None if since is None else _closed(context, root, since)
     final = Batches(context.database).final_windows(context.instance, root.name, but, after)
     if query.first_window is not None:
-        rows = rows.filter(F.col("oo_window.start") >= F.timestamp_micros(F.lit(query.first_window)))
-    schema = "oo_window struct<start: timestamp, end: timestamp>"
+        rows = rows.filter(F.col(f"{OO_WINDOW}.start") >= F.timestamp_micros(F.lit(query.first_window)))
+    schema = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>"
     known = context.spark.createDataFrame([(window,) for window in final], schema)
-    return rows.join(F.broadcast(known), "oo_window", "left_anti")
+    return rows.join(F.broadcast(known), OO_WINDOW, "left_anti")
 
 
 def not_written(context: RunContext, query: Query, root: Output, result: DataFrame) -> DataFrame:
     """A new life makes all sessions again, since a record alone has no window; those that were written stay out."""
-    if "closed_by" not in query.start_from or not isinstance(root.window, Session):
+    if CLOSED_BY not in query.start_from or not isinstance(root.window, Session):
         return result
-    closed = _closed(context, root, int(query.start_from["closed_by"]))
+    closed = _closed(context, root, int(query.start_from[CLOSED_BY]))
     if closed is None:
         return result
-    return result.filter(windowing.after_merge(F.col("oo_window.end") > F.timestamp_micros(F.lit(closed))))
+    return result.filter(windowing.after_merge(F.col(f"{OO_WINDOW}.end") > F.timestamp_micros(F.lit(closed))))
 
 
 def _closed(context: RunContext, root: Output, version: int) -> int | None:

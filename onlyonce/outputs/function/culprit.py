@@ -25,6 +25,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model import halves
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.sources.record_places import RecordPlace
+from onlyonce.model.stored_names import OO_BATCH, OO_FRONTIER, OO_HIGH, OO_LINEAGE, OO_LOW
 from onlyonce.outputs.events import replayed
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import record_place
@@ -82,7 +83,7 @@ def _among(context: RunContext, root: Output, error: FunctionFails, rows: DataFr
 def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any] | None:
     """The record with which the function fails alone; None where it needs several, or more time."""
     until = time.monotonic() + LONGEST
-    ids = sorted(row.oo_high for row in rows.select("oo_high").distinct().limit(MOST + 1).collect())
+    ids = sorted(row.oo_high for row in rows.select(OO_HIGH).distinct().limit(MOST + 1).collect())
     if len(ids) > MOST:
         return None
     at = halves.alone(
@@ -91,23 +92,23 @@ def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any
     if at is None:
         return None
     alone = _between(rows, ids[at : at + 1])
-    texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != "oo_frontier"]
+    texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != OO_FRONTIER]
     found: dict[str, Any] = alone.select(*texts).limit(1).collect()[0].asDict()
     return found
 
 
 def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
-    return rows.filter(F.col("oo_high").between(ids[0], ids[-1]))
+    return rows.filter(F.col(OO_HIGH).between(ids[0], ids[-1]))
 
 
 def _told(
     context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any], place: RecordPlace | None
 ) -> FunctionFails:
-    pipeline, batch = context.pipeline, f"{record['oo_lineage']}/{record['oo_batch']}"
+    pipeline, batch = context.pipeline, f"{record[OO_LINEAGE]}/{record[OO_BATCH]}"
     shown = pipeline.record_id or pipeline.columns()
     values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
     at = f", read at {place}" if place else ""
-    again = f"onlyonce replay {context.instance} {record['oo_batch']} --output {root.name}"
+    again = f"onlyonce replay {context.instance} {record[OO_BATCH]} --output {root.name}"
     return FunctionFails(
         f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
@@ -125,6 +126,6 @@ def _trace(context: RunContext, record: dict[str, Any], place: RecordPlace | Non
     try:
         record_id.asked(context.pipeline, values)
     except Refused:  # its columns have texts that only Spark knows, or its place is not known
-        values = [str(record_id.RecordId(int(record["oo_high"]), int(record["oo_low"])))]
+        values = [str(record_id.RecordId(int(record[OO_HIGH]), int(record[OO_LOW])))]
     dashes = ["--"] if any(value.startswith("-") for value in values) else []
     return shlex.join(["onlyonce", "trace", context.instance, *dashes, *values])

@@ -20,6 +20,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.run.isolation import first_line
 from onlyonce.model.sources.record_places import RecordPlace
+from onlyonce.model.stored_names import BATCH_NO, OO_BATCH, OO_EVENT_TIME, OO_HIGH, OO_LINEAGE
 from onlyonce.receive.blocks import exchange
 from onlyonce.session import schemas
 from onlyonce.sources.parse import id_columns, parse
@@ -40,8 +41,8 @@ def of(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
 
 
 def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
-    batch = Batches(context.database).find_begun(record["oo_lineage"], int(record["oo_batch"])).plan
-    cut = context.source().batch(context.spark, batch.source_to["batch_no"])
+    batch = Batches(context.database).find_begun(record[OO_LINEAGE], int(record[OO_BATCH])).plan
+    cut = context.source().batch(context.spark, batch.source_to[BATCH_NO])
     lines, _ = cut.lines(batch.facts)
     rows = exchange.as_rows(context.spark, lines)
     pipeline = context.pipeline.of_source(batch.source_to.get(SOURCE))
@@ -56,11 +57,11 @@ def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None
 def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
     """The hashes of the places at which the record can be."""
     if pipeline.by_position:
-        return [int(record["oo_high"])]
+        return [int(record[OO_HIGH])]
     high, _ = id_columns.hashes(
         [*id_columns.salt(pipeline), *id_columns.strings(schemas.of(pipeline.schema), pipeline.record_id)]
     )
-    same: Column = high == int(record["oo_high"])
-    same &= F.col("oo_event_time").cast("string") == record["oo_event_time"]
+    same: Column = high == int(record[OO_HIGH])
+    same &= F.col(OO_EVENT_TIME).cast("string") == record[OO_EVENT_TIME]
     parsed = parse.by_place(rows, pipeline, system_time).filter(same)
-    return [row.oo_high for row in parsed.select("oo_high").limit(MOST).collect()]
+    return [row.oo_high for row in parsed.select(OO_HIGH).limit(MOST).collect()]

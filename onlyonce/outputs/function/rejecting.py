@@ -27,6 +27,15 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.stored_names import (
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_HIGH,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_SYSTEM_TIME,
+)
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs.function.calling import calling
 from onlyonce.outputs.windows import windowing
@@ -34,7 +43,7 @@ from onlyonce.session.names import quoted
 
 NOTHING = "nothing was written"
 REASON = "oo_rejected"
-PLACED = ("oo_event_time", "oo_frontier", "oo_high", "oo_low", "oo_lineage", "oo_batch")
+PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_LINEAGE, OO_BATCH)
 LONGEST = 500
 """Signs of a reason that are kept."""
 MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
@@ -51,7 +60,7 @@ def reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Column:
     if not output.reject:
         return F.lit(None).cast("string")
     function = loading.reject(output)
-    seen = rows.select(*map(quoted, [*pipeline.columns(), "oo_event_time", "oo_system_time"]))
+    seen = rows.select(*map(quoted, [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]))
     with calling(f"output {output.name}: {output.reject}", function, seen.columns):
         given = function(seen)
         if not isinstance(given, Column):
@@ -80,7 +89,7 @@ def check(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
         raise _refused(
             output,
             "is not deterministic (rand, uuid, the time now, …): a record could be neither rejected nor used",
-            "decide by the record's own columns; oo_system_time is when it came",
+            f"decide by the record's own columns; {OO_SYSTEM_TIME} is when it came",
         )
 
 
@@ -99,7 +108,7 @@ def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
         judged = windowing.judged(rows, root.window, root.lateness).withColumns(windowing.bounds())
     session = F.lit(isinstance(root.window, Session))
     late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
-    time = F.unix_micros("oo_event_time")
+    time = F.unix_micros(OO_EVENT_TIME)
     groups = judged.groupBy("window_start", "window_end", *_whose(rejected)).agg(
         F.count_if(~late & ~rejected).alias("in_time"),
         F.count_if(late).alias("late"),
@@ -115,7 +124,7 @@ def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa
     assert root.window is not None
     rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
     if isinstance(root.window, Session):
-        begins = F.unix_micros("oo_event_time")
+        begins = F.unix_micros(OO_EVENT_TIME)
         placed = rows.withColumns({"window_start": begins, "window_end": begins})
     else:
         placed = windowing.assign(rows, root.window).withColumns(windowing.bounds())
@@ -144,11 +153,11 @@ def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:
 def _whose(rejected: Column) -> list[Column]:
     """What is told of a rejected record; null of all others, which are only counted."""
     told = {
-        "event_time": F.unix_micros("oo_event_time"),
-        "oo_high": F.coalesce("oo_high", F.lit(0)),
-        "oo_low": F.coalesce("oo_low", F.lit(0)),
-        "received_as": F.col("oo_lineage"),
-        "received_in": F.col("oo_batch"),
+        "event_time": F.unix_micros(OO_EVENT_TIME),
+        OO_HIGH: F.coalesce(OO_HIGH, F.lit(0)),
+        OO_LOW: F.coalesce(OO_LOW, F.lit(0)),
+        "received_as": F.col(OO_LINEAGE),
+        "received_in": F.col(OO_BATCH),
         "reason": F.left(F.col(REASON), F.lit(LONGEST)),
     }
     return [F.when(rejected, column).alias(name) for name, column in told.items()]

@@ -1,4 +1,4 @@
-"""Which versions of its lookups an output's batch sees. The batch row fixes them; PROTOCOL.md, 2.
+"""Which versions of its lookups an output's batch sees. The batch row fixes them; docs/specification/lookups.md.
 
 A query is started with the tables as of one version each. If the log has the batch that Spark will run first, its row
 says which: that batch is tried again, or its rows are consumed once more. Else they are the newest. If they are not the

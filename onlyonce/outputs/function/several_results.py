@@ -23,9 +23,10 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.session.names import quoted
 
-RESULT, WINDOW = "oo_result", "oo_window"
+RESULT, WINDOW = "oo_result", OO_WINDOW
 NOTHING = "nothing was written"
 
 
@@ -73,7 +74,7 @@ def united(root: Output, given: dict[str, DataFrame], at: str, stateless: Callab
                 "aggregation: rows of the one come "
                 "at once, those of the other when their window closes, so no batch has both",
                 data=NOTHING,
-                hint=f"give {first!r} an Output of its own with a transform, or aggregate it by oo_window as well",
+                hint=f"give {first!r} an Output of its own with a transform, or aggregate it by {OO_WINDOW} as well",
             )
     shared = [WINDOW] if root.window else []
     tagged = [_tagged(name, given[name], shared) for name in sorted(given)]

@@ -1,7 +1,7 @@
 """Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
 
-It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read. The steps
-are numbered as in jobs/PROTOCOL.md, 10.
+It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read.
+docs/specification/backfill-computation.md has its rules.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import KEPT, OO_KIND, OO_WINDOW, RESERVOIR_VERSION
 from onlyonce.model.windows import Joined, Session, Sliding
 from onlyonce.outputs import results, staging
 from onlyonce.outputs.events import below, late_windows
@@ -110,7 +111,7 @@ def fold_late(context: RunContext, root: Output) -> None:
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
     kept = _kept(context, root, span, reach)
     if root.join:
-        made = results.applied(context, root, kept).filter(starts_in(F.col("oo_window.start"), span))
+        made = results.applied(context, root, kept).filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
         return Recomputed(made, span, parts=parts)
     if isinstance(root.window, Session):
         [one] = parts.parts
@@ -119,10 +120,10 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
     rows = windowing.assign(kept, root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Chained):
         rows = rows.filter(
-            starts_in(F.col("oo_window.start"), span) & recompute_chains.comes_through(context, root, span)
+            starts_in(F.col(f"{OO_WINDOW}.start"), span) & recompute_chains.comes_through(context, root, span)
         )
     if isinstance(root.window, Sliding):
-        rows = rows.filter(starts_in(F.col("oo_window.start"), span))
+        rows = rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
     made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
     return Recomputed(made, span, parts=parts)
 
@@ -138,7 +139,7 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
     """The records that may be in the windows of a span; of sessions, which reach out of it, all."""
-    kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
+    kept = past_rows.as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
     return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
@@ -152,7 +153,7 @@ def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa
 def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
     """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
     plan = Plan(
-        lineage=query.lineage, batch_id=number, source_from=None, source_to={"reservoirVersion": reach.consumed},
+        lineage=query.lineage, batch_id=number, source_from=None, source_to={RESERVOIR_VERSION: reach.consumed},
         offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
         declaration_hash=request.declaration_hash,
     )  # fmt: skip

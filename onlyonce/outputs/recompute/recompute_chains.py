@@ -1,4 +1,6 @@
-"""Windows of a chain computed anew: which records come through the outputs before. PROTOCOL.md, 10.
+"""Windows of a chain computed anew: which records come through the outputs before.
+
+docs/specification/backfill-computation.md.
 
 An output before that leaves late records out has them only where a backfill has put them in; so their windows and
 versions of `events` are asked of the log.

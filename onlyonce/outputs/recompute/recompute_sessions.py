@@ -19,6 +19,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 from onlyonce.model.windows import Micros, Session, micros
 from onlyonce.outputs import results
 from onlyonce.outputs.function import rejecting
@@ -45,11 +46,11 @@ def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: 
         if widened == before:
             break
     result = _sessions(context, root, rows)
-    inside = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), widened)))
+    inside = result.filter(windowing.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), widened)))
     closed = reach.closed_until(root)
     to_be_closed = Span(widened.start, max(widened.stop, asked.stop))
-    wanted = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), to_be_closed)))
-    last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
+    wanted = result.filter(windowing.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), to_be_closed)))
+    last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
     return Recomputed(inside, widened, _counted(root, rejecting.accepted(context.pipeline, root, rows), widened))
@@ -59,7 +60,7 @@ def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
     """Counted where the late rows are, at their own event times: the log knows them by the hour only."""
     assert root.window is not None
     late = windowing.is_late(root.window, root.lateness)
-    in_span = rows.filter(starts_in(F.col("oo_event_time"), span))
+    in_span = rows.filter(starts_in(F.col(OO_EVENT_TIME), span))
     found = in_span.agg(F.count_if(~late).alias("in_time"), F.count_if(late).alias("late")).collect()[0]
     return {"in_time": found.in_time, "late": found.late}
 
@@ -74,13 +75,13 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
     low, high = model.rows_of(root.window, span)
-    oldest, newest = _ends(kept.agg(*_extremes("oo_event_time", "oo_event_time")))
+    oldest, newest = _ends(kept.agg(*_extremes(OO_EVENT_TIME, OO_EVENT_TIME)))
     while True:
         rows = between(kept, low, high)
         sessions = _sessions(context, root, rows)
-        touches = (F.unix_micros("oo_window.start") < span.stop) & (F.unix_micros("oo_window.end") > span.start)
+        touches = (F.unix_micros(f"{OO_WINDOW}.start") < span.stop) & (F.unix_micros(f"{OO_WINDOW}.end") > span.start)
         touching = sessions.filter(windowing.after_merge(touches))
-        start, end = _ends(touching.agg(*_extremes("oo_window.start", "oo_window.end")))
+        start, end = _ends(touching.agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))
         cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
         cut_high = end is not None and end >= high and newest is not None and high <= newest
         if not cut_low and not cut_high:
@@ -100,7 +101,7 @@ def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
 
 def _comparable(sessions: DataFrame) -> DataFrame:
     """Return each row as JSON, with the ends of its session: Spark compares no maps and no variants."""
-    ends = [F.unix_micros("oo_window.start").alias("start"), F.unix_micros("oo_window.end").alias("end")]
+    ends = [F.unix_micros(f"{OO_WINDOW}.start").alias("start"), F.unix_micros(f"{OO_WINDOW}.end").alias("end")]
     return sessions.select(*ends, encoding.json_object(sessions.schema).alias("row"))
 
 

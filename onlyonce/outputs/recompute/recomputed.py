@@ -17,6 +17,7 @@ from onlyonce.commitlog.outputs.backfills import Counts
 from onlyonce.context.run_context import RunContext
 from onlyonce.lookups.seen import Seen
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Parts:
         if len(self.parts) == 1:
             return function(replace(context, seen=self.parts[0].seen), rows)
         made = [
-            function(replace(context, seen=part.seen), rows.filter(starts_in(F.col("oo_window.start"), part.span)))
+            function(replace(context, seen=part.seen), rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), part.span)))
             for part in self.parts
         ]
         return reduce(DataFrame.unionByName, made)
@@ -71,7 +72,7 @@ class Recomputed:
 
 def between(rows: DataFrame, low: int, high: int) -> DataFrame:
     """The rows with event times in [low, high), in microseconds."""
-    time = F.col("oo_event_time")
+    time = F.col(OO_EVENT_TIME)
     return rows.filter((time >= F.timestamp_micros(F.lit(low))) & (time < F.timestamp_micros(F.lit(high))))
 
 

@@ -17,6 +17,7 @@ from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.outputs.states import State, States
 from onlyonce.database.connect import Database
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 
 
 class Dropped:
@@ -43,7 +44,7 @@ class Dropped:
         raise InvariantBroken(
             f"lineage {self._lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
             data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
-            hint="does the transform change oo_event_time or oo_window? Correct it, then: onlyonce lineage new "
+            hint=f"does the transform change {OO_EVENT_TIME} or {OO_WINDOW}? Correct it, then: onlyonce lineage new "
             + self._lineage.rsplit("/", 1)[0],
         )
 

@@ -33,12 +33,14 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location, Url, is_url
+from onlyonce.model.stored_names import OO_BATCH, OO_KIND, OO_LINEAGE, OO_RAW, OO_REASON
 from onlyonce.sources.files import packing
 from onlyonce.storage import event_rows, log_entries, opening, stores
 
@@ -113,8 +115,8 @@ def waiting(
     files = {file for of_batch in facts.values() for file in of_batch}
     table = opening.table(path)
     rows: list[tuple[str, int, str, str, int]] = []
-    columns = ["oo_lineage", "oo_batch", "oo_reason", "oo_raw"]
-    for part in event_rows.dataset(path, table).to_batches(columns=columns, filter=pc.field("oo_kind") == kind):
+    columns = [OO_LINEAGE, OO_BATCH, OO_REASON, OO_RAW]
+    for part in event_rows.dataset(path, table).to_batches(columns=columns, filter=pc.field(OO_KIND) == kind):
         rows += _counted(part, files)
     released = Releases(database).released(instance, kind)
     return releasing.chosen(releasing.sets(rows, facts), released, batch, reason), table.version()
@@ -124,10 +126,10 @@ def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]
     """(lineage, batch, reason, raw of a file or '', rows) of a piece of `events`."""
     import pyarrow as pa
 
-    raw = part.column("oo_raw")
+    raw = part.column(OO_RAW)
     is_file = pc.fill_null(pc.is_in(raw, value_set=pa.array(sorted(files), raw.type)), False)
     named = pc.if_else(is_file, raw, pa.scalar("", raw.type))
-    keys = ["oo_lineage", "oo_batch", "oo_reason", "file"]
+    keys = [OO_LINEAGE, OO_BATCH, OO_REASON, "file"]
     table = pa.table([*(part.column(name) for name in keys[:3]), named], names=keys)
     counts = table.group_by(keys).aggregate([([], "count_all")]).to_pylist()
     return [(*(row[key] for key in keys), row["count_all"]) for row in counts]
@@ -197,7 +199,7 @@ def _named(partial: Path, path: Location) -> bool:
 
 
 def _registered(instance: str) -> set[str]:
-    registry = settings.data_location(instance) / "files"
+    registry = settings.data_location(instance) / stored_names.FILES_MANIFEST
     if not log_entries.any_in(registry):
         return set()
     return set(opening.table(registry).to_pyarrow_table(columns=["path"])["path"].to_pylist())
@@ -228,7 +230,7 @@ def _why_not(file: str, *, whole: bool) -> str:
 
 
 def _events(instance: str) -> Location:
-    return settings.data_location(instance) / "events"
+    return settings.data_location(instance) / stored_names.EVENTS_FOLDER
 
 
 def _facts(pipeline: Pipeline, found: Any) -> dict[str, Any]:

@@ -26,6 +26,18 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.releasing import Kind, RowSet
+from onlyonce.model.stored_names import (
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_RAW,
+    OO_REASON,
+    OO_UNKNOWN,
+)
 from onlyonce.model.values import line_values
 from onlyonce.outputs import results
 from onlyonce.session import encoding, worker
@@ -64,17 +76,17 @@ def prepare(
         nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come
         values_as_read = values.withColumns({"oo_refused": F.lit(None).cast("string"), **nowhere})
         records = parse.records(values_as_read, pipeline, now)
-        records = results.hold(held, records.select("oo_payload", "oo_high", "oo_low", "oo_reason", "oo_event_time"))
-        known = records.join(_kept(table, pipeline), ["oo_high", "oo_low"], "left_semi").filter("oo_reason IS NULL")
+        records = results.hold(held, records.select("oo_payload", OO_HIGH, OO_LOW, OO_REASON, OO_EVENT_TIME))
+        known = records.join(_kept(table, pipeline), [OO_HIGH, OO_LOW], "left_semi").filter(f"{OO_REASON} IS NULL")
         known = results.hold(held, known.select("oo_payload").distinct())
         rest = values.join(known, F.xxhash64("oo_line") == F.col("oo_payload"), "left_anti")
         going = records.join(known, "oo_payload", "left_anti")
         found = going.agg(
             F.count(F.lit(1)).alias("lines"),
-            F.count("oo_reason").alias("invalid"),
-            F.first("oo_reason", True).alias("example"),
-            F.unix_micros(F.min("oo_event_time")).alias("first"),
-            F.unix_micros(F.max("oo_event_time")).alias("last"),
+            F.count(OO_REASON).alias("invalid"),
+            F.first(OO_REASON, True).alias("example"),
+            F.unix_micros(F.min(OO_EVENT_TIME)).alias("first"),
+            F.unix_micros(F.max(OO_EVENT_TIME)).alias("last"),
         ).collect()[0]
         if out is not None and found.lines:
             _write(out, rest.select(F.col("oo_line").cast("binary").alias("oo_line")).sort("oo_line").toLocalIterator())
@@ -86,9 +98,9 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
     """One column `oo_line`: a line for each row of the sets, and the lines of their files."""
     wanted = spark.createDataFrame(
         [(one.lineage, one.batch_id, one.reason) for one in sets if not one.file],
-        "oo_lineage string, oo_batch long, oo_reason string",
+        f"{OO_LINEAGE} string, {OO_BATCH} long, {OO_REASON} string",
     )
-    rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
+    rows = table.filter(F.col(OO_KIND) == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
     values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("oo_line"))
     files = sorted({one.file for one in sets if one.file})
     return values.union(whole_files(spark, [_openable(pipeline, path) for path in files])) if files else values
@@ -122,23 +134,23 @@ def _openable(pipeline: Pipeline, path: str) -> str:
 
 
 def _as_it_came() -> Column:
-    bytes_again = F.unhex("oo_raw").cast("string")
-    return F.when(F.startswith("oo_reason", F.lit(line_values.NOT_UTF8)), bytes_again).otherwise(F.col("oo_raw"))
+    bytes_again = F.unhex(OO_RAW).cast("string")
+    return F.when(F.startswith(OO_REASON, F.lit(line_values.NOT_UTF8)), bytes_again).otherwise(F.col(OO_RAW))
 
 
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
     """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
     names = [name for name in pipeline.columns() if name in there.names]
-    return F.coalesce(F.col("oo_unknown"), encoding.json_object(there, names, pipeline.aliases))
+    return F.coalesce(F.col(OO_UNKNOWN), encoding.json_object(there, names, pipeline.aliases))
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
     """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never
     one."""
     if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
-        return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
+        return table.limit(0).select(F.lit(0).alias(OO_HIGH), F.lit(0).alias(OO_LOW))
     high, low = id_columns.hashes([*id_columns.salt(pipeline), *id_columns.strings(table.schema, pipeline.record_id)])
-    return table.filter("oo_kind = 'kept'").select(high.alias("oo_high"), low.alias("oo_low"))
+    return table.filter(f"{OO_KIND} = '{KEPT}'").select(high.alias(OO_HIGH), low.alias(OO_LOW))
 
 
 def _write(out: Path, rows: Iterator[Any]) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_EVENT_TIME
 from onlyonce.model.windows import Micros
 from onlyonce.outputs.stateful.ordered import Ordered, in_order
 
@@ -43,7 +44,7 @@ class Alone:
 
     def _end(self, records: pd.DataFrame) -> int:
         """In milliseconds, rounded up."""
-        last = pd.Timestamp(records["oo_event_time"].max()).value // 1000 + self._within
+        last = pd.Timestamp(records[OO_EVENT_TIME].max()).value // 1000 + self._within
         return max(-(-last // 1000), 1)
 
 

@@ -19,6 +19,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs import state_schema
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_SYSTEM_TIME
 from onlyonce.model.windows import micros
 from onlyonce.outputs.stateful.alone import Alone, spark_tester
 from onlyonce.outputs.stateful.ordered import PLACE, Ordered
@@ -33,7 +34,7 @@ def applied(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
     declared = output.stateful
     assert declared is not None
     processor = state_schema.made(declared.processor, f"output {output.name}", declarations.transform(output))
-    columns = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
+    columns = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
     keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
         spark_tester()  # refused here, and not in a task

@@ -16,14 +16,16 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor
 
-PLACE = ("oo_high", "oo_low")
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW
+
+PLACE = (OO_HIGH, OO_LOW)
 """The id of a record, by which those of one event time are ordered. A processor does not see it."""
 
 
 def in_order(frames: Iterator[pd.DataFrame]) -> pd.DataFrame:
     """Some records as one frame."""
     records = pd.concat(list(frames), ignore_index=True)
-    return records.sort_values(["oo_event_time", *PLACE], kind="stable", ignore_index=True).drop(columns=list(PLACE))
+    return records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True).drop(columns=list(PLACE))
 
 
 class Ordered(StatefulProcessor):

@@ -18,13 +18,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import OO_WINDOW
 
 THROUGH = "oo_through"
 
 
 def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame:
     """Records that are in windows of the output before, with those noted as what they come through."""
-    step = [F.col("oo_window").alias("window"), met_closed.alias("late")]
+    step = [F.col(OO_WINDOW).alias("window"), met_closed.alias("late")]
     step += [F.col(THROUGH).alias("before")] if isinstance(window.upstream, Chained) else []
     return rows.withColumn(THROUGH, F.struct(*step))
 
@@ -43,7 +44,7 @@ def leaving(window: Chained, at: str = THROUGH) -> list[str]:
 
 def before(rows: DataFrame, window: Chained) -> DataFrame:
     """The records as the output before has them: in its windows."""
-    found = rows.withColumn("oo_window", F.col(f"{THROUGH}.window"))
+    found = rows.withColumn(OO_WINDOW, F.col(f"{THROUGH}.window"))
     if isinstance(window.upstream, Chained):
         return found.withColumn(THROUGH, F.col(f"{THROUGH}.before"))
     return found.drop(THROUGH)

@@ -27,16 +27,17 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, OO_SYSTEM_TIME, OO_WINDOW
 from onlyonce.model.windows import Window, micros
 from onlyonce.receive import event_files, events
 from onlyonce.records import placed
 from onlyonce.session import driver_rows, schemas
 from onlyonce.storage.stores import arrow
 
-SEEN = "oo_event_time timestamp, oo_system_time timestamp"
+SEEN = f"{OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp"
 """The platform's columns that a function may see, beside the window."""
 BOUNDS = "oo_start timestamp, oo_end timestamp"
-FRONTIER = "oo_frontier"
+FRONTIER = OO_FRONTIER
 PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
 """Types of columns that Arrow reads as Spark does."""
 
@@ -61,7 +62,7 @@ def read(context: RunContext, root: Output, received: list[Received], closing: t
         return None
     frame = context.spark.createDataFrame(pa.Table.from_batches(parts, wanted), with_bounds)
     window = F.struct(F.col("oo_start").alias("start"), F.col("oo_end").alias("end"))
-    return frame.withColumn("oo_window", window).drop("oo_start", "oo_end")
+    return frame.withColumn(OO_WINDOW, window).drop("oo_start", "oo_end")
 
 
 def _held(

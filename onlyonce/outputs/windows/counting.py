@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from onlyonce.commitlog.batches import COUNTED
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER
 from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.records import placed
 from onlyonce.storage.stores import arrow
@@ -44,11 +45,11 @@ def by_window(counts: pa.Table) -> pa.Table:
 
 def _parts(file: Location) -> Iterator[pa.RecordBatch]:
     with arrow.opened(file) as opened:
-        yield from opened.iter_batches(1 << 17, columns=["oo_event_time", "oo_frontier"])
+        yield from opened.iter_batches(1 << 17, columns=[OO_EVENT_TIME, OO_FRONTIER])
 
 
 def _of_part(part: pa.RecordBatch, window: Window, lateness: int) -> pa.Table:
-    times = placed.whole_micros(part.column("oo_event_time"))
+    times = placed.whole_micros(part.column(OO_EVENT_TIME))
     pairs = []
     for starts, ends, late in placed.judged(part, window, lateness):
         if isinstance(window, Session):

@@ -29,9 +29,11 @@ from onlyonce.commitlog.outputs.lookups import SeenLookups
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan, closes_between, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.stored_names import CLOSED_BY, COUNTED_UPTO, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import outputs, results
 from onlyonce.outputs.events import reading, restart
@@ -57,9 +59,9 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
             hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
         )
     plan = batch.plan
-    between = closes_between(plan, _earlier(query, number), int(query.start_from.get("closed_by", -1)))
+    between = closes_between(plan, _earlier(query, number), int(query.start_from.get(CLOSED_BY, -1)))
     context = seeing.as_begun(context, query, root, plan.lookups, number)
-    after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
+    after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get(COUNTED_UPTO, -1))
     versions = Versions(after, read_upto(plan.source_to))
     fired = triggering.fired(context, query, root, batch, versions) if root.trigger and not context.bounded else None
     frame = fired.rows if fired else _rows(context, query, root, batch, versions, between)
@@ -80,7 +82,7 @@ def _rows(
     """The rows of the batch, as its stream would have given them."""
     if context.bounded:
         return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
-    stateless = bool(batch.plan.facts.get("stateless"))
+    stateless = bool(batch.plan.facts.get(stored_names.STATELESS))
     if raw_windows.are_of(context.pipeline, root, stateless=stateless):
         return reading.closing(context, query, root, versions, batch.plan.batch_id)
     if stateless:
@@ -112,9 +114,9 @@ def _other_lookups(query: Query, batch: Batch) -> int | None:
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
-    schema = "oo_lineage string, oo_batch bigint"
+    schema = f"{OO_LINEAGE} string, {OO_BATCH} bigint"
     read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
-    rows = _events(context, versions.upto).join(F.broadcast(read), ["oo_lineage", "oo_batch"], "left_semi")
+    rows = _events(context, versions.upto).join(F.broadcast(read), [OO_LINEAGE, OO_BATCH], "left_semi")
     if root.window is not None:
         rows = _in_time(root, rows)
     if query.start_from:
@@ -125,7 +127,7 @@ def _as_read(context: RunContext, query: Query, root: Output, versions: Versions
 def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, before: int, now: int) -> DataFrame:
     assert root.window is not None
     opened, closed = (_closed(context, root, version) for version in (before, now))
-    end = F.unix_micros("oo_window.end")
+    end = F.unix_micros(f"{OO_WINDOW}.end")
     if isinstance(root.window, Session):
         result = results.applied(context, root, kept)
         # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
@@ -149,4 +151,4 @@ def _in_time(root: Output, kept: DataFrame) -> DataFrame:
 
 
 def _events(context: RunContext, version: int) -> DataFrame:
-    return past_rows.as_of(context, version).filter("oo_kind = 'kept'")
+    return past_rows.as_of(context, version).filter(f"{OO_KIND} = '{KEPT}'")

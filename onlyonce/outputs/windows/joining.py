@@ -18,13 +18,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.outputs.output import Output
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 from onlyonce.model.windows import micros
 from onlyonce.outputs.windows import windowing
 from onlyonce.session.names import quoted
 
-TIME = "oo_event_time"
-OWN = "oo_"
+TIME = OO_EVENT_TIME
+OWN = stored_names.OO_PREFIX
 SPARKS = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full": "full_outer"}
 
 
@@ -38,7 +40,7 @@ def joined(output: Output, left: DataFrame, right: DataFrame) -> DataFrame:
     pairs = _named("left", left).join(_named("right", right), _near(output), SPARKS[output.join.kind])
     placed = pairs.withColumn(TIME, F.coalesce(_of("left", TIME), _of("right", TIME)))
     return windowing.assign(placed, output.window).select(
-        "oo_window",
+        OO_WINDOW,
         *[F.coalesce(_of("left", key), _of("right", key)).alias(key) for key in on],
         *[
             _of(side, name).alias(name)

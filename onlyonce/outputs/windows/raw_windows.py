@@ -27,6 +27,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.outputs.triggers import Bounds
+from onlyonce.model.stored_names import KEPT, OO_EVENT_TIME, OO_KIND, OO_WINDOW
 from onlyonce.model.windows import Fixed, Session, Sliding, any_ends, longest, micros, reach
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.windows import closing_rows, windowing
@@ -68,7 +69,7 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
         raise Refused(
             f"output {root.name}: records that are not aggregated have no session of their own",
             data="nothing was written",
-            hint="aggregate by oo_window, or give the output fixed or sliding windows",
+            hint=f"aggregate by {OO_WINDOW}, or give the output fixed or sliding windows",
         )
     return isinstance(root.sink, FileSink)
 
@@ -102,11 +103,11 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
         if few is not None:
             return few
     if received is None:
-        rows = past_rows.as_of(context, versions.upto).filter("oo_kind = 'kept'")
+        rows = past_rows.as_of(context, versions.upto).filter(f"{OO_KIND} = '{KEPT}'")
     else:
         rows = past_rows.kept(context.spark, context.events, events.schema(context.pipeline), received)
     kept = windowing.assign(rows.filter(_may_close(root.window, before, now)), root.window)
-    end = F.unix_micros("oo_window.end")
+    end = F.unix_micros(f"{OO_WINDOW}.end")
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:
         closing = closing & (end > F.lit(before))
@@ -137,9 +138,9 @@ def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> 
     not opened."""
     if now is None or now == before:
         return F.lit(False)
-    found = F.col("oo_event_time") < F.timestamp_micros(F.lit(now))
+    found = F.col(OO_EVENT_TIME) < F.timestamp_micros(F.lit(now))
     if before is not None:
-        found = found & (F.col("oo_event_time") > F.timestamp_micros(F.lit(before - longest(window) - reach(window))))
+        found = found & (F.col(OO_EVENT_TIME) > F.timestamp_micros(F.lit(before - longest(window) - reach(window))))
     return found
 
 
@@ -147,12 +148,12 @@ def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> D
     """The rows in time of some windows, as of a version of `events`."""
     assert root.window is not None
     first, last = min(start for start, _ in windows), max(end for _, end in windows)
-    time = F.col("oo_event_time")
+    time = F.col(OO_EVENT_TIME)
     near = (time >= F.timestamp_micros(F.lit(first))) & (time < F.timestamp_micros(F.lit(last)))
-    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(near)
+    rows = past_rows.as_of(context, upto).filter(f"{OO_KIND} = '{KEPT}'").filter(near)
     bounds = [((to_time(start), to_time(end)),) for start, end in windows]
-    wanted = context.spark.createDataFrame(bounds, "oo_window struct<start: timestamp, end: timestamp>")
-    inside = windowing.assign(rows, root.window).join(F.broadcast(wanted), "oo_window", "left_semi")
+    wanted = context.spark.createDataFrame(bounds, f"{OO_WINDOW} struct<start: timestamp, end: timestamp>")
+    inside = windowing.assign(rows, root.window).join(F.broadcast(wanted), OO_WINDOW, "left_semi")
     return inside.filter(~windowing.is_late(root.window, root.lateness))
 
 

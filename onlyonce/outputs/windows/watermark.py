@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.model.windows import Window
 from onlyonce.outputs.stateless import STATELESS
 from onlyonce.outputs.windows import windowing
@@ -59,7 +60,7 @@ def _keeping_state(node: Any) -> Iterator[Any]:
 
 
 def _window(rows: DataFrame) -> int:
-    return next(int(column.exprId().id()) for column in _each(_plan(rows).output()) if column.name() == "oo_window")
+    return next(int(column.exprId().id()) for column in _each(_plan(rows).output()) if column.name() == OO_WINDOW)
 
 
 def _groups_by(node: Any, window: int) -> bool:

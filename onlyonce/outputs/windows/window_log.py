@@ -20,7 +20,9 @@ from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
+from onlyonce.model.stored_names import COUNTED_UPTO
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.windows import counting, raw_windows, windowing
@@ -49,7 +51,7 @@ class Met:
 def received(context: RunContext, query: Query, versions: Versions) -> list[Received]:
     """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
     batches as it takes."""
-    after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
+    after = max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))
     return Batches(query.database).received(context.instance, after, versions.upto)
 
 
@@ -81,7 +83,8 @@ def written(
     come a batch later; of a processor too, for the rows of its timers."""
     root = chain[0]
     as_they_come = (
-        raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
+        raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get(stored_names.STATELESS)))
+        and not context.bounded
     )
     return Windows(
         windows,

@@ -23,10 +23,11 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
 from onlyonce.model.outputs.chained import Chained
+from onlyonce.model.stored_names import CONTROL, KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_KIND, OO_WINDOW
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach, waits
 from onlyonce.outputs.windows import chaining
 
-BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
+BARRIER = f"case when spark_partition_id() >= 0 then {OO_KIND} <> '{CONTROL}' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
 the watermark would never see them; this expression the optimizer can't move or fold."""
 
@@ -42,12 +43,13 @@ _agreed: set[Fixed] = set()
 def closed_until(window: Window, lateness: timedelta) -> Column:
     """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
     behind = waits(window)
-    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness) + behind))
-    ended = _up(_last_end(window, _micros("oo_frontier.ended")))
+    tide = _down(_micros(f"{OO_FRONTIER}.tide") - F.lit(micros(lateness) + behind))
+    ended = _up(_last_end(window, _micros(f"{OO_FRONTIER}.ended")))
     silent = F.least(
-        _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
+        _up(_last_end(window, _micros(f"{OO_FRONTIER}.silent_tide"))),
         F.when(
-            F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(behind))
+            F.col(f"{OO_FRONTIER}.silent_tide").isNotNull(),
+            _down(_micros(f"{OO_FRONTIER}.silent_clock") - F.lit(behind)),
         ),
     )
     return F.timestamp_micros(F.greatest(tide, ended, silent))
@@ -65,8 +67,8 @@ def is_late(window: Window, lateness: timedelta) -> Column:
 def met_closed(window: Window, lateness: timedelta) -> Column:
     """The same of one output of a chain by itself."""
     if isinstance(window, Joined):
-        return F.coalesce(F.col("oo_event_time") <= taken_until(window, lateness), F.lit(False))
-    compared = F.col("oo_event_time") if isinstance(window, Session) else F.col("oo_window.end")
+        return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, lateness), F.lit(False))
+    compared = F.col(OO_EVENT_TIME) if isinstance(window, Session) else F.col(f"{OO_WINDOW}.end")
     return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
 
 
@@ -87,26 +89,26 @@ def after_merge(condition: Column) -> Column:
 def assign(frame: DataFrame, window: Window) -> DataFrame:
     """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
     if isinstance(window, Session):
-        return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+        return frame.withColumn(OO_WINDOW, F.session_window(OO_EVENT_TIME, _span(window.gap)))
     if isinstance(window, Chained):
         before = assign(frame, window.upstream)
         through = chaining.with_step(before, window, met_closed(window.upstream, window.waits_before))
-        return of_closed(through, window.own, "oo_window.end")
+        return of_closed(through, window.own, f"{OO_WINDOW}.end")
     if isinstance(window, Fixed) and not window.in_utc:
-        start, end = _bounds(frame.sparkSession, window, _micros("oo_event_time"))
+        start, end = _bounds(frame.sparkSession, window, _micros(OO_EVENT_TIME))
         bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
         # As F.window does: the mark of the watermark goes over from the time to the window.
-        mark = frame.schema["oo_event_time"].metadata
-        return frame.select("*", bounds.alias("oo_window", metadata=mark))
+        mark = frame.schema[OO_EVENT_TIME].metadata
+        return frame.select("*", bounds.alias(OO_WINDOW, metadata=mark))
     step = _span(_step(window))
-    return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), step, _span(window.offset)))
+    return frame.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, _span(window.size), step, _span(window.offset)))
 
 
 def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
     """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
     start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
     return rows.withColumn(
-        "oo_window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end"))
+        OO_WINDOW, F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end"))
     )
 
 
@@ -129,12 +131,12 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
     """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`,
     from each control row."""
     if output.window is None:
-        return events.filter("oo_kind = 'kept'")
-    controls = events.filter("oo_kind = 'control'")
+        return events.filter(f"{OO_KIND} = '{KEPT}'")
+    controls = events.filter(f"{OO_KIND} = '{CONTROL}'")
     closing = until(output.window, output.lateness) + _interval(reach(output.window) + micros(output.lateness))
-    controls = controls.withColumn("oo_event_time", closing)
-    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)
-    rows = events.filter("oo_kind = 'kept'")
+    controls = controls.withColumn(OO_EVENT_TIME, closing)
+    controls = controls.withWatermark(OO_EVENT_TIME, _span(output.lateness)).filter(BARRIER)
+    rows = events.filter(f"{OO_KIND} = '{KEPT}'")
     # The control branch first: a union takes the watermark of its first branch.
     if isinstance(output.window, Joined):
         return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
@@ -147,17 +149,17 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
 
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
     """The same rows for a bounded read, where nothing is late."""
-    kept = events.filter("oo_kind = 'kept'")
+    kept = events.filter(f"{OO_KIND} = '{KEPT}'")
     return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
 
 
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
     """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and
     the last event time of the late ones, late_from and late_to, in microseconds."""
-    keyed = judged(kept, window, lateness).select("oo_window", "oo_event_time", "late")
+    keyed = judged(kept, window, lateness).select(OO_WINDOW, OO_EVENT_TIME, "late")
     late = F.col("late")
-    of_session = F.when(late & F.lit(isinstance(window, Session)), _micros("oo_event_time"))
-    return keyed.groupBy("oo_window").agg(
+    of_session = F.when(late & F.lit(isinstance(window, Session)), _micros(OO_EVENT_TIME))
+    return keyed.groupBy(OO_WINDOW).agg(
         F.count_if(~late).alias("in_time"),
         F.count_if(late).alias("late"),
         F.min(of_session).alias("late_from"),
@@ -169,7 +171,7 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
     """The kept rows of a batch, once for each window, with whether they are late."""
     if isinstance(window, Session):
         # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
-        placed = kept.withColumn("oo_window", F.window("oo_event_time", "1 hour"))
+        placed = kept.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, "1 hour"))
     else:
         placed = assign(kept, window)
     return placed.withColumn("late", is_late(window, lateness))
@@ -178,7 +180,7 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 def bounds() -> dict[str, Column]:
     """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own
     time zone."""
-    return {"window_start": F.unix_micros("oo_window.start"), "window_end": F.unix_micros("oo_window.end")}
+    return {"window_start": F.unix_micros(f"{OO_WINDOW}.start"), "window_end": F.unix_micros(f"{OO_WINDOW}.end")}
 
 
 def _interval(length: int) -> Column:

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.stored_names import OO_HIGH, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.receive import line_tasks
 from onlyonce.receive.blocks import block_files, block_rows
 from onlyonce.receive.blocks.block_files import Block
@@ -42,7 +43,7 @@ NO_COLUMNS = pa.schema([])
 CODE = "oo_code"
 """What a record is before it is judged (`receive_unit`)."""
 PLATFORM = [
-    ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
+    (OO_REASON, pa.string()), (OO_RAW, pa.string()), (OO_UNKNOWN, pa.string()),
     (parse.PLACED, pa.struct([(name, pa.int64()) for name in parse.PLACE])), (CODE, pa.int8()),
 ]  # fmt: skip
 """What a record has beside what is in a block."""
@@ -116,7 +117,7 @@ def exchanged(records: DataFrame, partitions: int) -> DataFrame:
     """The records by their ids, with a seed in each partition."""
     seeds = records.sparkSession.range(0, partitions, 1, 1).select(*_seed())
     rows = records.unionByName(seeds, allowMissingColumns=True)
-    by_id = F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int")
+    by_id = F.pmod(F.col(OO_HIGH), F.lit(partitions)).cast("int")
     return rows.repartitionById(partitions, block_rows.target(by_id) if block_rows.among(rows) else by_id)
 
 
@@ -163,7 +164,7 @@ def share(blocks: Iterable[Callable[[], pa.Buffer]], schema: pa.Schema, seed: in
     for fetch in blocks:
         yield partial(_opened, fetch, schema)
     if seed is not None:
-        yield pa.RecordBatch.from_pylist([{"oo_high": seed, CODE: SEED}], schema=schema)
+        yield pa.RecordBatch.from_pylist([{OO_HIGH: seed, CODE: SEED}], schema=schema)
 
 
 def records_of(part: Part) -> pa.RecordBatch:
@@ -206,7 +207,7 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
     for rows in batches:
         yield rows
         if shares:
-            seeds += rows.column("oo_high").filter(pc.equal(rows.column(CODE), SEED)).to_pylist()
+            seeds += rows.column(OO_HIGH).filter(pc.equal(rows.column(CODE), SEED)).to_pylist()
             schema = rows.schema
     for number in seeds:
         for block in shares[number]:
@@ -235,10 +236,10 @@ def _together(frames: Sequence[DataFrame]) -> DataFrame:
 
 @cache
 def _code() -> Column:
-    code = F.when(F.col("oo_reason").isNotNull(), INVALID).otherwise(CANDIDATE)
+    code = F.when(F.col(OO_REASON).isNotNull(), INVALID).otherwise(CANDIDATE)
     return code.cast("byte").alias(CODE)
 
 
 @cache
 def _seed() -> list[Column]:
-    return [F.col("id").alias("oo_high"), F.lit(SEED).cast("byte").alias(CODE)]
+    return [F.col("id").alias(OO_HIGH), F.lit(SEED).cast("byte").alias(CODE)]

@@ -25,6 +25,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from onlyonce.failpoints import passing
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import OO_PARTITION
 from onlyonce.session import data_files, encoding, worker
 from onlyonce.session.names import quoted
 from onlyonce.session.worker import Batches
@@ -34,7 +35,7 @@ from onlyonce.storage import dictionaries, stores
 from onlyonce.storage.own_tables import DataFile
 from onlyonce.storage.stores import arrow
 
-PARTITION = "oo_partition"
+PARTITION = OO_PARTITION
 """The column with the values of a row's partition columns: a JSON array of strings and nulls, as the log has them."""
 BYTES, ROW_GROUP = 1 << 27, 1 << 17
 """So many bytes of rows in memory make a file, and so many rows a row group."""

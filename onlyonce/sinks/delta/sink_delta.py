@@ -1,7 +1,7 @@
 """The Delta sink: one witness unit and one Delta commit for each batch.
 
 The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
-By the commit's transaction id Delta skips a second commit (protocol step 4).
+By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -229,7 +230,7 @@ class DeltaWriter:
         )
 
     def _app_id(self, plan: Plan) -> str:
-        return owner.app_id(self._context.platform, plan.lineage, self._output.name)
+        return stored_names.result_transaction(self._context.platform, plan.lineage, self._output.name)
 
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")

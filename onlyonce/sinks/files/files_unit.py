@@ -125,7 +125,7 @@ def _record(work: Work, made: list[Written], tally: Tally) -> bool:
 
 
 def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
-    """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
+    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
     with session_of(work.database, work.unit) as database:
         there, temporaries = Units(database).find(work.unit), Files(database).of_unit(work.unit)
     if there is None:

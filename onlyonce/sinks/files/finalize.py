@@ -6,11 +6,13 @@ at the same time or after a kill. If the final name has the same content already
 an error (docs/specification/final-file.md).
 
 Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first.
-Retryable while the database or a store is away. Refused for a pipeline that is not declared.
+Retryable while the database is away, or a folder or store; the panes of other places are done first. Refused for a
+pipeline that is not declared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +29,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.model.errors import InvariantBroken, OnlyonceError, Retryable
 from onlyonce.model.report import Report
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.stores import store_of
@@ -46,16 +48,17 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     instances = None if asked.pipeline is None else _instances(database, asked.pipeline, asked.pipelines)
     done: dict[tuple[str, str], dict[str, Any]] = {}
-    broken: dict[Pane, InvariantBroken] = {}
+    broken: dict[Pane, InvariantBroken | Retryable] = {}
+    away: dict[str, Retryable] = {}
     while panes := _waiting(database, instances, broken):
-        whole = [pane for pane in panes if _published(pane, broken)]
+        whole = [pane for pane in panes if _published(pane, broken, away)]
         _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None])
         for pane in whole:
             _add_up(done, pane)
     if broken:
-        first = next(iter(broken.values()))
+        first = min(broken.values(), key=lambda error: isinstance(error, Retryable))
         more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
-        raise InvariantBroken(first.what + more, data=first.data, hint=first.hint)
+        raise type(first)(first.what + more, data=first.data, hint=first.hint)
     return _report(list(done.values()))
 
 
@@ -68,28 +71,32 @@ def _instances(database: Database, name: str, pipelines: list[Path] | None) -> l
 
 
 def _waiting(
-    database: Database, instances: list[str] | None, broken: dict[Pane, InvariantBroken]
+    database: Database, instances: list[str] | None, broken: Mapping[Pane, OnlyonceError]
 ) -> list[list[Winner]]:
-    """Some panes that wait, each with all of its files; those that are known to be broken wait for a person."""
+    """Some panes that wait, each with all of its files; those that have failed wait for the next time or a person."""
     found = Files(database).waiting(instances, AT_ONCE + len(broken))
     panes = groupby(found, key=lambda winner: winner.of_pane)
     return [list(pane) for key, pane in panes if key not in broken]
 
 
-def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken]) -> bool:
-    """Make a pane final; one where that would overwrite or lose something is put among the broken."""
+def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryable], away: dict[str, Retryable]) -> bool:
+    """Make a pane final. Put one among the broken if that would overwrite or lose something, or if its folder or store
+    is away; no pane of another place waits for that."""
     first = pane[0]
+    if first.place in away:
+        broken[first.of_pane] = away[first.place]
+        return False
     try:
         store_of(first.place).publish(pane)
     except InvariantBroken as error:
         broken[first.of_pane] = error
         log.error("not final", output=first.output, window=first.window_start, pane=first.pane, what=error.what)
     except OSError as error:
-        raise Retryable(
+        broken[first.of_pane] = away[first.place] = Retryable(
             f"{first.place}: {error}",
             data="what got its final name has it; the rest waits, and nothing is half done",
             hint="see that the folder or store can be reached and written, then: onlyonce finalize",
-        ) from error
+        )
     return first.of_pane not in broken
 
 

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.sinks import owner
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 from onlyonce.storage import stores
 from onlyonce.storage.durable import sync
 
-PENDING = ".pending"
+PENDING = stored_names.PENDING_FOLDER
 SYNCS = 16
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems answer that have no second names."""

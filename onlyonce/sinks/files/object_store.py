@@ -20,6 +20,7 @@ from typing import Any
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.sinks import owner, shards
 from onlyonce.model.sinks.shards import Winner
@@ -29,7 +30,7 @@ from onlyonce.storage import stores
 from onlyonce.storage.stores import arrow
 from onlyonce.storage.stores.sink import Sink
 
-PARTS, MANIFESTS = "parts", "_manifests"
+PARTS, MANIFESTS = stored_names.PARTS_FOLDER, stored_names.MANIFESTS_FOLDER
 
 
 @dataclass(frozen=True)

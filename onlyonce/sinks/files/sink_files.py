@@ -23,6 +23,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import encoding, worker
 from onlyonce.session.names import quoted
@@ -154,7 +155,7 @@ class FilesWriter:
                 f"output {self._output.name}: format='text' writes one column of text, but there is "
                 f"{', '.join(field.simpleString() for field in lines)}",
                 data="nothing was written",
-                hint="let the transform give one text beside oo_window, or choose jsonl or csv",
+                hint=f"let the transform give one text beside {OO_WINDOW}, or choose jsonl or csv",
             )
         return lines[0].name
 

@@ -14,7 +14,7 @@ from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.dropping import Place
@@ -34,7 +34,7 @@ AWAY = (
 )
 """What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
 DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
-WRONG = (ValueError, exceptions.NotInstalledError)
+WRONG = (ValueError, ArgumentError, exceptions.NotInstalledError)
 """What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
 
 
@@ -116,16 +116,15 @@ def table(among: Catalog, place: Place, output: str) -> Table:
     return found
 
 
-def is_there(place: Place) -> bool:
-    """Whether a target's table is in its catalog."""
-    with opened(str(place.variable)) as found:
-        return find(found, place.where) is not None
+def of_target(place: Place) -> Table | None:
+    """Return a target's table; None if it is not in its catalog."""
+    with opened(str(place.variable)) as among:
+        return find(among, place.where)
 
 
 def table_id(place: Place) -> str | None:
     """Return the id that a target's table got when it was made; None if it is not in its catalog."""
-    with opened(str(place.variable)) as among:
-        found = find(among, place.where)
+    found = of_target(place)
     return str(found.metadata.table_uuid) if found else None
 
 

@@ -29,6 +29,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from onlyonce.failpoints import passing
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Retryable, Superseded
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import owner
@@ -36,7 +37,7 @@ from onlyonce.sinks.iceberg import catalogs
 from onlyonce.sinks.iceberg.catalogs import answering
 from onlyonce.storage.own_tables import BETWEEN
 
-PREFIX = "onlyonce."
+PREFIX = stored_names.ICEBERG_PREFIX
 BRANCH = "main"
 WAIT = tenacity.wait_random_exponential(multiplier=0.1, max=5)
 

@@ -20,6 +20,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import Iceberg, Output, target
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -82,7 +83,8 @@ class IcebergWriter:
     def landed(self, plan: Plan) -> bool:
         """Whether the table has this batch."""
         there = commits.last(
-            self._table().metadata, commits.key(owner.writer(self._context.platform, plan.lineage), self._output.name)
+            self._table().metadata,
+            commits.key(stored_names.writer(self._context.platform, plan.lineage), self._output.name),
         )
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
@@ -124,7 +126,11 @@ class IcebergWriter:
     def _batched(self, batch: Batch, content: Content) -> Batched:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         return Batched(
-            unit, owner.writer(self._context.platform, unit.lineage), self._query.driver.epoch, content, batch.replayed
+            unit,
+            stored_names.writer(self._context.platform, unit.lineage),
+            self._query.driver.epoch,
+            content,
+            batch.replayed,
         )
 
     def _check_written(self, batch: Batch, content: Content) -> Check:

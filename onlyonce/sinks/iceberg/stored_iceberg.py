@@ -30,29 +30,22 @@ class StoredInIceberg(Stored):
 
     def files(self) -> Iterator[File]:
         """Yield each file of each snapshot, and each other one in the table's folders, by its path in the store."""
-        place = Place(self.target)
-        with catalogs.opened(str(place.variable)) as found:
-            table = catalogs.find(found, place.where)
-            if table is None:
-                return
-            with catalogs.answering(place.where):
-                current = {task.file.file_path for task in table.scan().plan_files()}
-                paths = dict.fromkeys(_paths(table), OLDER) | dict.fromkeys(current, CURRENT)
-                there = (
-                    [path for folder in _folders(table) for path in _below(table.io, folder)]
-                    if isinstance(table.io, PyArrowFileIO)
-                    else []
-                )
-            for path, goes in (dict.fromkeys(there, ORPHAN) | paths).items():
-                yield File(path, lambda path=path: _read(table, path), goes)  # type: ignore[misc]
-            if not isinstance(table.io, PyArrowFileIO):
+        table, there = catalogs.of_target(Place(self.target)), list[str]()
+        if table is None:
+            return
+        with catalogs.answering(self.target):
+            current = {task.file.file_path for task in table.scan().plan_files()}
+            paths = dict.fromkeys(_paths(table), OLDER) | dict.fromkeys(current, CURRENT)
+            if isinstance(table.io, PyArrowFileIO):
+                there = [path for folder in _folders(table) for path in _below(table.io, folder)]
+            else:
                 yield File(table.location(), _unlisted, ORPHAN)
+        for path, goes in (dict.fromkeys(there, ORPHAN) | paths).items():
+            yield File(path, lambda path=path: _read(table, path), goes)  # type: ignore[misc]
 
     def root(self) -> str | None:
         """Return the folder of the table."""
-        place = Place(self.target)
-        with catalogs.opened(str(place.variable)) as found:
-            table = catalogs.find(found, place.where)
+        table = catalogs.of_target(Place(self.target))
         return table.location() if table else None
 
 

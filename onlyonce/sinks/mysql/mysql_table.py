@@ -19,9 +19,11 @@ from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import MySQL, Output
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import column_types, names
 from onlyonce.model.sinks.column_types import Length
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
@@ -50,7 +52,7 @@ class MySQLTable:
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not among its columns",
-                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+                hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
         columns = self.wanted(schema)
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
@@ -99,13 +101,13 @@ class MySQLTable:
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of what was deleted; it is known by its comment."""
         name = names.MYSQL.deleted(self.name)
-        if (there := mysql.tables(connection, name)) and there[0].note != names.DELETED_NOTE:
+        if (there := mysql.tables(connection, name)) and there[0].note != stored_names.DELETED_NOTE:
             self._refuse(
                 f"there is a table {name}, which is not the platform's",
                 "rename that table, or name another one for the output: what is deleted is kept there",
             )
         kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
-        self._fit(connection, name, {column: columns[column] for column in kept}, names.DELETED_NOTE)
+        self._fit(connection, name, {column: columns[column] for column in kept}, stored_names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:
         there = {column.name: column for column in self._columns(connection, table)}

@@ -1,5 +1,5 @@
 """The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions
-(protocol step 3).
+(docs/specification/unit.md).
 
 That database is the authority. It has its own epochs and units; the log notes that (`authorities`), and the end of the
 batch copies the units to the log.

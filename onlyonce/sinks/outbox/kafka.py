@@ -20,6 +20,7 @@ from typing import Any
 
 from onlyonce import environment
 from onlyonce.declare.pipeline import KafkaSink
+from onlyonce.model import stored_names
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent, told
 from onlyonce.model.values import conversions
@@ -202,7 +203,7 @@ def opened(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
         )
     settings, patience = settings_of(connection), sink.timeout.total_seconds()
     allowed = {TRANSACTION: int(max(patience, LEAST_TRANSACTION_SECONDS) * 1000)}
-    own = {"transactional.id": f"{sink.prefix}/{deliverer}", "partitioner": "murmur2_random"}
+    own = {"transactional.id": stored_names.transactional_id(sink.prefix, deliverer), "partitioner": "murmur2_random"}
     own["message.timeout.ms"] = str(int(patience * 1000))
     seconds = float((allowed | settings)[TRANSACTION]) / 1000
     try:
@@ -241,7 +242,7 @@ def place_of(unit: str) -> tuple[str, int]:
     """(lineage, sink and partition, with the lineage's own id; the number of the batch) of a unit's name."""
     path, _, life = unit.rpartition("@")  # a lineage of a backfill has one, too
     lineage, batch, sink, partition = path.rsplit("/", 3)
-    return f"{lineage}/{sink}/{partition}@{life}", int(batch)
+    return stored_names.unit_sequence(lineage, sink, partition, life), int(batch)
 
 
 def message_key(row: Row, sink: KafkaSink) -> str | None:

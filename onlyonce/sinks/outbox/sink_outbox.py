@@ -22,9 +22,11 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
+from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import encoding
 from onlyonce.session.names import quoted
@@ -59,7 +61,7 @@ class OutboxWriter:
                 f"output {self._output.name}: {', '.join(missing)} in keys, order_by or headers is not among its "
                 "columns",
                 data="nothing was written or sent",
-                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+                hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
         self._origin = OutboxRows(self._database).origin(self._lineage)
 
@@ -92,7 +94,7 @@ class OutboxWriter:
         )
         beside = tuple(content_hash.names_of(exported.columns).items())
         work = postgres_unit.Work(
-            self._database, unit, self._epoch, "onlyonce_private", "outbox", "append", (), (), beside=beside
+            self._database, unit, self._epoch, stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (), beside=beside
         )
         self._units.commit(exported, work)
         return 0

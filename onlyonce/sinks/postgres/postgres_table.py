@@ -15,9 +15,11 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks import column_types, names
 from onlyonce.model.sinks.column_types import Length
+from onlyonce.model.stored_names import OO_WINDOW
 from onlyonce.sinks.postgres import postgres_history
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
@@ -28,7 +30,7 @@ TYPES = {
 }  # fmt: skip
 STRINGS = re.compile(r"text|character varying(\(\d+\))?")
 """What holds a string as it is: `character(n)` cuts the spaces at its end."""
-READER = "onlyonce_reader"
+READER = stored_names.READER_ROLE
 SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 """The names of columns that each table of PostgreSQL has already."""
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
@@ -63,12 +65,16 @@ class SinkTable:
             """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
             self._check_beside(connection, beside)
             if self.by_window:
-                self._keep(connection, beside, names.BY_WINDOW_NOTE, kept, ())
+                self._keep(connection, beside, stored_names.BY_WINDOW_NOTE, kept, ())
             if self._sink.deletes:
                 in_order = [*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])]
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
                 self._keep(
-                    connection, names.POSTGRES.deleted(self.name), names.DELETED_NOTE, remembered, self._identity()
+                    connection,
+                    names.POSTGRES.deleted(self.name),
+                    stored_names.DELETED_NOTE,
+                    remembered,
+                    self._identity(),
                 )
             self._fit(
                 connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity()
@@ -215,7 +221,7 @@ class SinkTable:
         """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
         there, kept = (
             bool(self._there(connection, self.name)),
-            Drops(connection).note_of(self.schema, beside) == names.BY_WINDOW_NOTE,
+            Drops(connection).note_of(self.schema, beside) == stored_names.BY_WINDOW_NOTE,
         )
         if there and kept != self.by_window:
             raise Refused(
@@ -230,7 +236,7 @@ class SinkTable:
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not among its columns",
-                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+                hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
         newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
@@ -261,7 +267,7 @@ class SinkTable:
             parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(unique))
         schema = sql.Identifier(self.schema)
         # A lock of the schema, not of the table: if two transactions grant on one schema at once, PostgreSQL fails one.
-        locks.wait(connection, locks.schema(self.schema))
+        locks.wait(connection, stored_names.schema_lock(self.schema))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         made = not self._there(connection, table)
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))

@@ -127,7 +127,7 @@ def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
 
 
 def _settle(work: Work, tally: Tally) -> None:
-    """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
+    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
     there = Units(work.database).find(work.unit)
     if there is None:
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")

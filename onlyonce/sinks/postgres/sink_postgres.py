@@ -1,4 +1,4 @@
-"""The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (protocol step 3).
+"""The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (docs/specification/unit.md).
 
 If the table is in another database than the log, that database is the authority. It has its own epoch row and
 units; the log notes that (`authorities`), and the end of the batch copies the units to the log.

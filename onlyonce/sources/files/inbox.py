@@ -11,6 +11,7 @@ from typing import Literal
 
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.sources.files import moved_inboxes
@@ -28,7 +29,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
     name, source = pipeline.name, pipeline.source
     if isinstance(source, Kafka | Custom | DeltaSource):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
-    folder, table = str(inputs.folder(pipeline)), registry.folder(pipeline, name) / "files"
+    folder, table = str(inputs.folder(pipeline)), registry.folder(pipeline, name) / stored_names.FILES_MANIFEST
     there = discovery.registered(table, pipeline) if delta.exists(table) else discovery.Registered({}, {})
     roots, moved = there.roots, moved_inboxes.of(name)
     if said is not None:

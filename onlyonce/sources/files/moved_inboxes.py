@@ -14,6 +14,7 @@ import json
 from collections.abc import Collection, Mapping
 
 from onlyonce import settings
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location
 from onlyonce.storage import stores
@@ -69,4 +70,4 @@ def last(roots: Collection[str], moved: Moved) -> str:
 
 
 def _file(pipeline: str) -> Location:
-    return settings.data_location(pipeline) / "inboxes.json"
+    return settings.data_location(pipeline) / stored_names.INBOXES_FILE

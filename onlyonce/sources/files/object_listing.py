@@ -27,6 +27,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from onlyonce.model.storage.location import Url, location
+from onlyonce.model.stored_names import BATCH_NO
 from onlyonce.sources.files import listing
 from onlyonce.sources.files.folders import Folders
 from onlyonce.sources.files.listing import InputFile, Layout
@@ -73,7 +74,7 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
     before them."""
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
     for batch in registered:
-        numbers = batch.column("batch_no").to_numpy()
+        numbers = batch.column(BATCH_NO).to_numpy()
         parts.append((numbers, _hashes(batch.column("path").to_pylist()), _hashes(batch.column("mark").to_pylist())))
     numbers, names, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(names):

@@ -22,12 +22,13 @@ from onlyonce.declare.pipeline import Custom, DeltaSource, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.declare.sources.sources import IN_COLUMNS
-from onlyonce.model import partitions
+from onlyonce.model import partitions, stored_names
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.outputs import releasing
 from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.model.sources.record_places import RecordPlaces
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
@@ -72,7 +73,7 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: 
     assert not isinstance(source, Kafka)
     folder = inputs.folder(pipeline)
     assert folder is not None
-    table = registry.folder(pipeline, instance) / "files"
+    table = registry.folder(pipeline, instance) / stored_names.FILES_MANIFEST
     return Inbox(
         instance,
         folder,
@@ -147,7 +148,7 @@ def _register_once(
     inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections
 ) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
-    app_id = f"{inbox.instance}/files"
+    app_id = stored_names.transaction(inbox.instance, stored_names.FILES_BY)
     there = reading.look()
     number = (reading.table.transaction_version(app_id) or 0) + 1
     now = corrected.following(now, registry.name(inbox.table), there.batches - 1, there.last_seen)
@@ -208,7 +209,7 @@ class Listed:
         names = [f.path for f in self.files]
         lines = sum(f.lines for f in self.files)
         ends = {"first": names[0], "last": names[-1]} if names else {}
-        said = {"batch_no": self.batch_no, "files": len(names), "lines": lines, **ends}
+        said = {BATCH_NO: self.batch_no, "files": len(names), stored_names.LINES: lines, **ends}
         released = releasing.among(names)
         return {**said, "released": released} if released else said
 
@@ -216,7 +217,7 @@ class Listed:
 def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
     """The entries of a batch of the registry's stream. There are none in the first batch of an inbox that was empty."""
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
-    rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda row: row.path)
+    rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda row: row.path)
     if not rows:
         return Listed([], NO_BATCH, datetime.now(UTC))
     # What lies before the source's start is in the registry, and is no file of a batch.
@@ -225,7 +226,7 @@ def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
 
 
 def _file(row: Row) -> InputFile:
-    stored = {name: value for name, value in row.asDict().items() if name not in ("batch_no", "seen_at")}
+    stored = {name: value for name, value in row.asDict().items() if name not in (BATCH_NO, SEEN_AT)}
     return InputFile(**stored | {"cuts": tuple(row.cuts)})
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
+from onlyonce.model.stored_names import OO_REASON
 from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats import avro_envelopes, avro_messages, framing, json_messages, protobuf_messages
 from onlyonce.sources.formats.converting import Columns, Wanted
@@ -145,5 +146,5 @@ def _without(part: Part, rows: NDArray[np.int64], reason: str | None) -> Piece:
 
 
 def _piece(part: Part, columns: list[pa.Array], reasons: pa.Array, rest: pa.Array) -> pa.RecordBatch:
-    ours = [pa.field("oo_reason", pa.string()), pa.field("oo_rest", pa.string())]
+    ours = [pa.field(OO_REASON, pa.string()), pa.field("oo_rest", pa.string())]
     return pa.RecordBatch.from_arrays([*columns, reasons, rest], schema=pa.schema([*part.wanted.fields, *ours]))

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import record_size
-from onlyonce.model.values import line_values
 from onlyonce.sources.kafka import kafka_admin
 from onlyonce.sources.kafka.offsets import Range
 from onlyonce.sources.parse import record_id
@@ -71,13 +70,8 @@ def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame
     for name, text in beside.items():
         named = f"key (column {name})" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
-        begins = F.substring(F.hex(text), 1, line_values.SHOWN)
-        bad = bad.when(
-            unfit,
-            F.concat(
-                F.lit(f"the message's {named} is no text that can be stored: in hexadecimal it begins with "), begins
-            ),
-        )
+        # Without its bytes: `oo_raw` has the message's value only, by which an erasure finds the record.
+        bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
     return records(spark, source, ranges).select(
         F.coalesce(value, F.lit("")).alias("oo_line"),
         bad.alias("oo_refused"),

@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model import partitions
+from onlyonce.model import partitions, stored_names
 from onlyonce.model.sources.record_places import RecordPlaces
+from onlyonce.model.stored_names import BATCH_NO
 from onlyonce.session import schemas
 from onlyonce.sources.kafka import kafka_admin, kafka_changes, kafka_reader, kafka_schemas
 from onlyonce.sources.kafka.offsets import Range, lost_since, readable, refuse_lost
@@ -52,9 +53,13 @@ class Ranges:
     def summary(self) -> dict[str, Any]:
         """What the batch row says of them."""
         offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
-        said = {"batch_no": self.batch_no, "lines": sum(one.offsets for one in self.ranges), "offsets": offsets}
+        said = {
+            BATCH_NO: self.batch_no,
+            stored_names.LINES: sum(one.offsets for one in self.ranges),
+            stored_names.OFFSETS: offsets,
+        }
         lost = sum(one.refusal is not None for one in self.ranges)
-        said |= {"lost": lost} if lost else {}
+        said |= {stored_names.LOST: lost} if lost else {}
         named = self._schemas_now()
         return {**said, "schemas": named} if named else said
 

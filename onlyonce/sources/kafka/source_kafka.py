@@ -20,10 +20,12 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.model import stored_names
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.sources.arrivals import NOTHING, Corrections
 from onlyonce.model.storage.location import Location
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.session import schemas
 from onlyonce.sources import reading as readings
 from onlyonce.sources import registry
@@ -77,7 +79,7 @@ class Topic:
         )
         for _ in range(LOOKS):
             # As of one look: what another driver adds after it makes the transaction's number taken.
-            app_id = f"{self.instance}/ranges"
+            app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
             entries = reading.look()
             number = (reading.table.transaction_version(app_id) or 0) + 1
             if self.bounds is not None and entries.num_rows:
@@ -117,7 +119,7 @@ class Topic:
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
         """(number, messages, system time) of each batch behind that one, in order."""
-        entries = registry.after(self.table, batch_no, ["batch_no", "first", "until", "seen_at"])
+        entries = registry.after(self.table, batch_no, [BATCH_NO, "first", "until", SEEN_AT])
         return registry.batches(
             entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages"
         )
@@ -129,7 +131,7 @@ class Topic:
     def listed(self, spark: SparkSession, batch: DataFrame) -> Ranges:
         """The ranges of a batch of that stream."""
         # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
-        rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda r: (r.place, r.first))
+        rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda r: (r.place, r.first))
         ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
         if not rows:
             return Ranges(self.pipeline, self.source, spark, [], NO_BATCH, datetime.now(UTC))
@@ -173,7 +175,9 @@ def topic_of(
     found: readings.Readings | None = None,
 ) -> Topic:
     """The topic of a pipeline, by the registry of an instance. `found`: what the run has read of its registries."""
-    return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds, found)
+    return Topic(
+        pipeline, source, instance, registry.folder(pipeline, instance) / stored_names.RANGES_MANIFEST, bounds, found
+    )
 
 
 def _entries(table: Location) -> pa.Table:
@@ -185,7 +189,7 @@ def _more(there: pa.Table, entries: pa.Table) -> pa.Table:
 
 
 def _in_order(entries: pa.Table) -> pa.Table:
-    return entries.sort_by([("batch_no", "ascending"), ("first", "ascending")])
+    return entries.sort_by([(BATCH_NO, "ascending"), ("first", "ascending")])
 
 
 def _known(entries: pa.Table) -> Known | None:

@@ -16,6 +16,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.inputs import Part
 from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
+from onlyonce.model.stored_names import OO_REASON
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
 
@@ -30,7 +31,7 @@ def applied(records: DataFrame, part: Part) -> DataFrame:
     if not part.columns:
         return records
     own = [name for name in records.columns if name.startswith("oo_")]
-    valid = F.col("oo_reason").isNull()
+    valid = F.col(OO_REASON).isNull()
     return records.select(*[F.when(valid, _made(*one)).alias(one[0]) for one in part.columns], *own)
 
 

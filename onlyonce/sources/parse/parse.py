@@ -21,13 +21,14 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import aliases
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.declare.sources.sources import IN_COLUMNS
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW, OO_PLACE, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse import id_columns, mapping, parse_columns, parse_lines
 from onlyonce.sources.parse.shown_columns import shown
 
 PLACE = ("oo_file", "oo_position")
-PLACED = "oo_place"
+PLACED = OO_PLACE
 """The column with the file and the position of an invalid record."""
 BOUND = "oo_bound"
 """The column with the last event time that is valid."""
@@ -123,12 +124,12 @@ def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: d
     asked = replace(asked, carried=tuple(name for name in CARRIED if name in lines.columns))
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     flat = lines.select("*", bound) if asked.in_columns else _of_lines(lines, asked, bound)
-    return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked))
+    return flat.withColumn(OO_REASON, _reason(asked)).select(*_record(asked))
 
 
 @cache
 def _record(asked: _Asked) -> list[Column]:
-    valid = F.col("oo_reason").isNull()
+    valid = F.col(OO_REASON).isNull()
     place = asked.place()
     high, low = id_columns.hashes([*asked.salted(), *(place or id_columns.strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
@@ -144,13 +145,13 @@ def _record(asked: _Asked) -> list[Column]:
     unknown = F.col("oo_rest") if asked.in_columns else F.when(F.col("oo_more"), F.col("oo_line"))
     return [
         *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
-        F.when(valid, _time(asked)).alias("oo_event_time"),
-        F.when(known, high).otherwise(payload).alias("oo_high"),
-        F.when(known, low).otherwise(payload).alias("oo_low"),
+        F.when(valid, _time(asked)).alias(OO_EVENT_TIME),
+        F.when(known, high).otherwise(payload).alias(OO_HIGH),
+        F.when(known, low).otherwise(payload).alias(OO_LOW),
         payload.alias("oo_payload"),
-        F.col("oo_reason"),
-        F.when(~valid, F.when(F.is_valid_utf8(line), line).otherwise(F.hex(line))).alias("oo_raw"),
-        F.when(valid, unknown).alias("oo_unknown"),
+        F.col(OO_REASON),
+        F.when(~valid, F.when(F.is_valid_utf8(line), line).otherwise(F.hex(line))).alias(OO_RAW),
+        F.when(valid, unknown).alias(OO_UNKNOWN),
         F.when(~valid, F.struct(*PLACE)).alias(PLACED),
         *map(F.col, asked.carried),
     ]
@@ -208,12 +209,7 @@ def _reason(asked: _Asked) -> Column:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (
-            time.isNull(),
-            F.concat(
-                F.lit(f"the event time {asked.event_time} is no instant: "), shown(F.col(quoted(asked.event_time)))
-            ),
-        ),
+        (time.isNull(), _no_instant(asked)),
         (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
@@ -221,6 +217,13 @@ def _reason(asked: _Asked) -> Column:
     for condition, reason in checks[1:]:
         chosen = chosen.when(condition, reason)
     return chosen
+
+
+def _no_instant(asked: _Asked) -> Column:
+    what = f"the event time {asked.event_time} is no instant"
+    if asked.event_time in asked.beside:
+        return F.lit(what)  # `oo_raw` has no header, so an erasure would not find the record by it
+    return F.concat(F.lit(f"{what}: "), shown(F.col(quoted(asked.event_time))))
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:

@@ -26,6 +26,7 @@ from onlyonce.catalog import xxh64
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.sources import plain_json
+from onlyonce.model.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW
 from onlyonce.model.values import conversions
 from onlyonce.session import schemas
 from onlyonce.sources.parse import arrow_lines, id_columns, plain_lines
@@ -35,7 +36,7 @@ AS_TIMES = ("timestamp", "date")
 FIRST_TIME = 0
 """In microseconds, the first valid event time (`parse.FIRST_TIME`)."""
 INSTANT = plain_lines.TYPES["timestamp"]
-FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_payload", pa.int64())]
+FOUND = [(OO_EVENT_TIME, INSTANT), (OO_HIGH, pa.int64()), (OO_LOW, pa.int64()), ("oo_payload", pa.int64())]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Reader:
 
     def _packed(self, lines: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
         """One row for each partition that has any."""
-        targets = np.mod(records.column("oo_high").to_numpy(), self.partitions)
+        targets = np.mod(records.column(OO_HIGH).to_numpy(), self.partitions)
         here = np.unique(targets)
         parts = [records] if len(here) == 1 else [records.take(pa.array(np.flatnonzero(targets == at))) for at in here]
         blocks = pa.array([part.serialize().to_pybytes() for part in parts], pa.binary())

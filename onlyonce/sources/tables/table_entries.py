@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, is_url, location
+from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.sources import registry
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.storage import log_entries, opening, stores
@@ -40,10 +41,10 @@ class Read:
 
 def read_until(table: Location) -> Read:
     """What the last append to the registry says."""
-    entries = registry.last(table, ["batch_no", "ends", "mark", "seen_at"])
+    entries = registry.last(table, [BATCH_NO, "ends", "mark", SEEN_AT])
     if entries is None:
         return Read()
-    last: Any = (pc.max(entries[name]).as_py() for name in ("batch_no", "ends", "seen_at"))
+    last: Any = (pc.max(entries[name]).as_py() for name in (BATCH_NO, "ends", SEEN_AT))
     number, until, seen_at = last
     mark = json.loads(entries["mark"][0].as_py())
     return Read(mark["table"], until, mark["at"], number + 1, seen_at)

@@ -14,13 +14,14 @@ import json
 from itertools import islice
 from uuid import uuid4
 
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.storage.location import Location, Url
 from onlyonce.storage.stores import Store
 from onlyonce.storage.stores.objects import Objects
 
-CLAIM = "onlyonce.json"
-OURS = ("data", "tables")
+CLAIM = stored_names.CLAIM_FILE
+OURS = (stored_names.DATA_FOLDER, stored_names.TABLES_FOLDER)
 RETRIES = 2
 """A person waits for the answer, who may have named the wrong store."""
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.storage.durable import sync
 from onlyonce.storage.stores import Changed, Entry
 
-PARTIAL = ".partial"
+PARTIAL = stored_names.PARTIAL_SUFFIX
 """A file with this ending has not got its name yet. A killed writer leaves it; nobody reads it."""
 
 

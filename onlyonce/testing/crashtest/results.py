@@ -20,13 +20,15 @@ from pyarrow import csv
 from onlyonce.database.statements import queries
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres
+from onlyonce.model import stored_names
+from onlyonce.model.stored_names import CONTROL, OO_KIND, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.storage import opening
 from onlyonce.testing.crashtest import content
 from onlyonce.testing.crashtest.scratch import ScratchPlatform
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}
 """PostgreSQL's numbers for real and double precision. Everything else is compared as its text, which is exact."""
-JUDGED = ("oo_kind", "oo_reason", "oo_raw", "oo_unknown")
+JUDGED = (OO_KIND, OO_REASON, OO_RAW, OO_UNKNOWN)
 
 
 def of(platform: ScratchPlatform, pipeline: Pipeline) -> dict[str, pa.Table]:
@@ -45,8 +47,8 @@ def conserved(results: dict[str, pa.Table]) -> bool:
 def _events(platform: ScratchPlatform, pipeline: Pipeline) -> pa.Table:
     # What stays of an invalid record is its raw content; control rows are the platform's own.
     columns = [*pipeline.columns(), *JUDGED]
-    table = opening.table(platform.data / "data" / pipeline.name / "events")
-    return pa.table(table.to_pyarrow_table(columns=columns, filters=[("oo_kind", "!=", "control")]))
+    table = opening.table(platform.data / stored_names.DATA_FOLDER / pipeline.name / stored_names.EVENTS_FOLDER)
+    return pa.table(table.to_pyarrow_table(columns=columns, filters=[(OO_KIND, "!=", CONTROL)]))
 
 
 def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa.Table:
@@ -57,11 +59,15 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
         return _copied(url, sql.SQL("SELECT * FROM {}").format(name))
     if isinstance(output.sink, FileSink):
         return content.of_files(
-            platform.home / "files" / pipeline.name / output.name, output.sink.format, _winners(url, output)
+            platform.home / stored_names.RESULT_FILES_FOLDER / pipeline.name / output.name,
+            output.sink.format,
+            _winners(url, output),
         )
     if isinstance(output.sink, Sent):
         return content.of_payloads(_of_log(url, output, "requests"))
-    return pa.table(opening.table(platform.data / "tables" / pipeline.name / output.name).to_pyarrow_table())
+    return pa.table(
+        opening.table(platform.data / stored_names.TABLES_FOLDER / pipeline.name / output.name).to_pyarrow_table()
+    )
 
 
 def _winners(url: str, output: Output) -> list[tuple[str, str, int]]:

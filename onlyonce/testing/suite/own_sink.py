@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.declare.pipeline import CustomSink, Output, Sent
+from onlyonce.model import stored_names
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.outbox import deliver
 from onlyonce.sinks.postgres import postgres_unit
@@ -45,8 +46,8 @@ class OfOutbox(OfLog):
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """A task for each partition; then one delivery, which leaves when another is at work."""
         work = postgres_unit.Work(
-            self.driver.session(self.log.database), self.unit(batch), self.driver.epoch, "onlyonce_private", "outbox",
-            "append", (), (),
+            self.driver.session(self.log.database), self.unit(batch), self.driver.epoch,
+            stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (),
         )  # fmt: skip
         life = OutboxRows(self.log.database).origin(self.driver.lineage).life
         for partition, parts in self.brought(rows, cut):

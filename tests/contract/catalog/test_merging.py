@@ -16,6 +16,7 @@ from onlyonce.catalog.merging import Merging
 from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database import locks
 from onlyonce.database.connect import transaction
+from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
 from onlyonce.receive import merge_as_it_grows
@@ -229,7 +230,7 @@ def test_a_driver_waits_for_no_collector_and_merges_the_next_time(stream: Receiv
     fill(stream, 100, 7, each=50)
     last = stream.batch(100, uniform(50, 4711))
     with transaction(stream.log.database) as collector:
-        locks.wait(collector, locks.catalog("shop"))
+        locks.wait(collector, stored_names.catalog_lock("shop"))
         assert stream.merge(last) == 0
     assert stream.merge(last) == 400
 

@@ -3,8 +3,10 @@ run."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -215,11 +217,7 @@ def test_a_file_in_the_archive_is_never_overwritten(shop: Shop) -> None:
 
 def test_an_archive_on_another_file_system_gets_a_copy(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole or not at all, with its time."""
-
-    def refused(*_: Any) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refused)
+    other_file_system(monkeypatch, shop.inbox)
     times = {path.name: path.stat().st_mtime_ns for path in shop.inbox.iterdir()}
     shop.commit(0, 1, 2)
     collect.main([])
@@ -227,6 +225,49 @@ def test_an_archive_on_another_file_system_gets_a_copy(shop: Shop, monkeypatch: 
     there = list((shop.home / "archive" / "shop").iterdir())
     assert {path.name: path.stat().st_mtime_ns for path in there} == times
     assert shop.places == dict.fromkeys("abc", "archive")
+
+
+def test_name_taken_while_a_file_is_copied_is_kept(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file stays in the inbox, and no copy of it in the archive."""
+    other_file_system(monkeypatch, shop.inbox)
+    copy = shutil.copy2
+
+    def copied(source: Path, part: Path) -> None:
+        copy(source, part)
+        (part.parent / source.name).write_text("another program's\n")
+
+    monkeypatch.setattr(shutil, "copy2", copied)
+    shop.commit(0)
+    report = collect.main([])
+
+    assert [path.read_text() for path in (shop.home / "archive" / "shop").iterdir()] == ["another program's\n"]
+    assert (shop.inbox / "a").read_text() == "the content of a\n"
+    assert ["is another file" in warning for warning in report.warnings] == [True]
+
+
+def test_file_stays_if_the_archive_has_no_hard_links(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning says why; the next collection tries again."""
+    with monkeypatch.context() as patch:
+        other_file_system(patch, shop.home)
+        shop.commit(0)
+        [warning] = collect.main([]).warnings
+    assert "Invalid cross-device link" in warning
+    assert shop.places == STAY
+
+    collect.main([])
+    assert shop.places == STAY | {"a": "archive"}
+
+
+def other_file_system(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse second names of files below a folder."""
+    link = os.link
+
+    def refused(source: Path, target: Path) -> None:
+        if source.is_relative_to(folder):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", refused)
 
 
 def test_no_run_registers_itself_between_the_look_and_the_moves(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import Database, forget_connections
 from onlyonce.declare import loading as declarations
-from onlyonce.model.sinks import owner
+from onlyonce.model import stored_names
 from onlyonce.operate import disk_state, doctor, repairs
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
@@ -337,7 +337,7 @@ def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_ne
     commit(
         settings.tables_dir() / "shop" / "per_shop",
         pa.table({"window_start": pa.array([at(1)], INSTANT)}),
-        owner.app_id(Authorities(shop.log.database).identity(), "shop/per_shop/1", "per_shop"),
+        stored_names.result_transaction(Authorities(shop.log.database).identity(), "shop/per_shop/1", "per_shop"),
         7,
     )
     shop._write(shop.checkpoint("receive") / "offsets", 7)
@@ -365,21 +365,26 @@ def test_a_log_is_found_to_be_older_by_the_folders_that_it_does_not_know(shop: S
     }
 
 
-@pytest.mark.parametrize("damage", ["older", "lost", "unreadable"])
+@pytest.mark.parametrize("damage", ["older", "lost", "unreadable", "feature"])
 def test_tables_that_have_not_what_the_log_vouches_for_are_found(shop: Shop, damage: str) -> None:
-    """An older copy, none at all, or one whose log can't be read."""
+    """An older copy, none at all, or one that can't be read: by its log, or by a feature that is not known here."""
     resting(shop)
     last = sorted((shop.events / "_delta_log").glob("*.json"))[-1]
     if damage == "older":
         last.unlink()
     elif damage == "lost":
         shutil.rmtree(shop.events)
+    elif damage == "feature":
+        named = ["ofTomorrow"]
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": named, "writerFeatures": named}
+        last.with_name(f"{int(last.stem) + 1:020}.json").write_text(json.dumps({"protocol": protocol}))
     else:
         last.write_text("{")
 
     found = [one for one in examined() if one["finding"] != "log behind the tables"]
 
-    assert kinds(found) == ["unreadable table" if damage == "unreadable" else "tables behind the log"]
+    behind = damage in ("older", "lost")
+    assert kinds(found) == ["tables behind the log" if behind else "unreadable table"]
     assert found[0]["fix"] == "no"
 
 

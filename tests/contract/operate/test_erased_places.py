@@ -178,6 +178,38 @@ def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  
     ]
 
 
+@plants("error of a batch", "error of a run", "error of a long run", "finding of the doctor", "alert")
+def test_errors_in_the_log_go_or_are_named_with_their_end(closed: Shop) -> None:  # noqa: F811
+    """An error may quote a record. Those of batches go, since all batches have ended."""
+    error, receive = f"ValueError: {WHO} is wrong", closed.drivers["receive"].lineage
+    closed.log.rows(
+        "INSERT INTO onlyonce_private.batch_failures (lineage, batch_id, cause, times, refused) VALUES (%s, 0, %s, 2, "
+        "jsonb_build_object('a place', %s))",
+        receive,
+        error,
+        error,
+    )
+    closed.log.rows(
+        "INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline, ended_at, exit_code, why) "
+        "VALUES ('hourly', 'one', 'shop', now(), 1, %s)",
+        error,
+    )
+    closed.log.rows("INSERT INTO onlyonce_private.long_runs (instance, why) VALUES ('shop', %s)", error)
+    closed.log.rows("INSERT INTO onlyonce_private.looks (found) VALUES (jsonb_build_array(%s))", error)
+    closed.log.rows("INSERT INTO onlyonce_private.alerts (kind, subject, what) VALUES ('stuck', 'shop', %s)", error)
+
+    before = {place for place in places(closed) if place.startswith("table onlyonce_private.")}
+
+    report = erase()
+
+    goes = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if row["place"] in before}
+    named = {f"table onlyonce_private.{name}": stored_rows.GO[name] for name in ("alerts", "long_runs", "looks")}
+    assert "onlyonce collect deletes them after 90 days" in goes.pop("table onlyonce_private.driver_runs")
+    assert goes == named
+    assert "table onlyonce_private.batch_failures" in before
+    assert closed.log.rows("SELECT * FROM onlyonce_private.batch_failures") == []
+
+
 @plants("growing file", "table that is a source", "what a reader of a team reads", "rows that were sent")
 def test_what_is_not_ours_is_named(tmp_path: Path) -> None:
     """Each source and target, and how its rows go. A file that grows is searched, too."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +143,15 @@ def test_a_release_puts_each_row_in_once_and_a_repeat_puts_nothing(shop: Shop) -
     assert shop.inbox() == ALL
     assert shop.states() == [("released", 5, 1)]
     assert "nothing to release" in again.title
+
+
+def test_a_release_that_has_ended_keeps_no_reason(shop: Shop) -> None:
+    """A reason may quote a record, which an erasure takes out of `events` and not out of the log of releases."""
+    shop.release("--reason", "no JSON")
+
+    kept = shop.log.rows("SELECT DISTINCT reason FROM onlyonce_private.released_sets")
+    assert kept == [(sha256(BAD.encode()).hexdigest(),)]
+    assert shop.release("--reason", "no JSON").facts == shop.release("--reason", "nothing has it").facts
 
 
 def test_a_dry_run_and_one_without_yes_write_nothing(shop: Shop) -> None:

@@ -1,6 +1,6 @@
 """Receive without Spark, on a real PostgreSQL: begin, units, rows, end, each by the product's own functions.
 
-`events` stands in for the Delta table: one commit for each batch, and the first one stays (protocol step 4).
+`events` stands in for the Delta table: one commit for each batch, and the first one stays (docs/specification/delta-commit.md).
 """
 
 from __future__ import annotations

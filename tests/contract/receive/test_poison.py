@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog.worker_cache import WorkerCache
@@ -17,6 +18,7 @@ from onlyonce.commitlog.failures import FailedAttempts
 from onlyonce.context.query import Query
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
+from onlyonce.model.sources.record_places import RecordPlaces
 from onlyonce.receive import poison
 from onlyonce.sources.chosen import Chosen
 from onlyonce.testing.suite.processes import Processes
@@ -56,6 +58,7 @@ class Poisoned:
             query,
             "shop",
             batch,
+            RecordPlaces({0: "inbox/a.jsonl"}),
             _places,
             lambda chosen: self._written(batch, chosen),
             _tried,
@@ -113,6 +116,14 @@ def test_a_kill_while_a_record_is_refused_does_not_show(log: Log, tmp_path: Path
     assert log.rows("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks") == [(len(RECORDS) - 1,)]
     assert poisoned.receive.batch(BUCKET, [BAD, RECORDS[0]]).plan.batch_id == 1
     assert poisoned.receive.rows()["kept", BAD] == 1
+
+
+def test_log_line_names_file_and_position_of_a_refused_record(log: Log) -> None:
+    """Not by the number that stands for the file."""
+    with capture_logs() as lines:
+        Poisoned(log).attempts()
+    places = [line["place"] for line in lines if line["event"] == "a record is refused"]
+    assert places == [f"inbox/a.jsonl, byte {WHERE.position}"]
 
 
 A, MENDED, C = RECORDS[:3]

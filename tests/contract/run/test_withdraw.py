@@ -20,9 +20,9 @@ from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.sinks import owner
 from onlyonce.model.units import Content, UnitId
 from onlyonce.run import lineage, withdraw
 from onlyonce.storage.beside import beside
@@ -56,7 +56,9 @@ class Output:
         parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
         Declarations(log.database).keep(Declared("shop", "per_shop", "d1", parts))
         Batches(log.database).begin(self.driver, "shop", plan_of(self.driver), Frontier())
-        self.app_id = owner.app_id(Authorities(log.database).identity(), self.driver.lineage, "per_shop")
+        self.app_id = stored_names.result_transaction(
+            Authorities(log.database).identity(), self.driver.lineage, "per_shop"
+        )
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
     def unit(self, kind: Any, rows: int) -> None:

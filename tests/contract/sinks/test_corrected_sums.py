@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import names
 from onlyonce.model.windows import Fixed
 from onlyonce.sinks.postgres import postgres_sums
 from onlyonce.sinks.postgres.postgres_table import SinkTable
@@ -147,7 +147,11 @@ def test_a_table_of_sums_is_kept_by_window_from_its_first_row_or_never(log: Log,
         made.make(connection, "sums", {"shop": "text", "cents": "bigint"}, ("shop",))
         if began == "correct":
             made._keep(
-                connection, "sums_by_window", names.BY_WINDOW_NOTE, {"window_start": "timestamp with time zone"}, ()
+                connection,
+                "sums_by_window",
+                stored_names.BY_WINDOW_NOTE,
+                {"window_start": "timestamp with time zone"},
+                (),
             )
 
     def check(on_backfill: str) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from onlyonce import failpoints
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.declare.outputs.sinks import FileSink
-from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable, Superseded
 from onlyonce.sinks.files import files_unit, finalize, sweep
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, name_of, sales, wanted
@@ -268,6 +269,23 @@ def test_a_taken_name_with_other_content_is_an_error_and_stays(shop: Shards) -> 
     assert set(shop.names()) >= {name_of(1, shard) for shard in range(4)}
 
     taken.unlink()
+    finalize.main([])
+    assert shop.lines() == wanted(*ALL)
+
+
+def test_folder_that_is_away_keeps_no_other_waiting(shop: Shards) -> None:
+    """Its own files wait; the same command gives them their names once it is back."""
+    other = replace(shop, place="shop/zz")
+    shop.batch(0, ALL)
+    other.batch(1, sales(9, minute=7))
+    aside = shop.folder.rename(shop.folder.with_name("aside"))
+    shop.folder.write_text("no folder")
+    with pytest.raises(Retryable, match="shop/sales"):
+        finalize.main([])
+    assert (other.pending(), len(other.names())) == ([], 4)
+
+    shop.folder.unlink()
+    aside.rename(shop.folder)
     finalize.main([])
     assert shop.lines() == wanted(*ALL)
 

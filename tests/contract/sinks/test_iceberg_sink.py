@@ -365,10 +365,10 @@ def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(ta
     """As `onlyonce drop --tables` does it."""
     commits.once(table, commit(), files(A))
     [file] = [task.file.file_path for task in table.refresh().scan().plan_files()]
-    assert catalogs.is_there(PLACE)
+    assert catalogs.of_target(PLACE)
     catalogs.drop(PLACE)
     catalogs.drop(PLACE)
-    assert not catalogs.is_there(PLACE)
+    assert not catalogs.of_target(PLACE)
     assert not Path(file.removeprefix("file://")).exists()
 
 

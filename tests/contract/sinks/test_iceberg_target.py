@@ -75,6 +75,6 @@ def test_a_drop_takes_the_table_out_of_its_catalog_only_when_it_is_asked_for_tab
 
     told = drop.main(["press", "--yes"])
     assert {"what": "Iceberg table", "where": f"sold.all ({CATALOG})"} in told.tables["stays"]
-    assert catalogs.is_there(PLACE)
+    assert catalogs.of_target(PLACE)
     drop.main(["press", "--tables", "--yes"])
-    assert not catalogs.is_there(PLACE)
+    assert not catalogs.of_target(PLACE)

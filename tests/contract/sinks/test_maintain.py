@@ -204,6 +204,34 @@ def test_only_delta_tables_of_windows_that_close_are_maintained(
     assert (maintain.table_of(pipeline, output) is not None) == kept
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "no JSON",
+        json.dumps(
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": ["new"],
+                    "writerFeatures": ["new"],
+                }
+            }
+        ),
+    ],
+    ids=["damaged", "feature"],
+)
+def test_table_that_cannot_be_opened_is_left_with_a_warning(shop: Shop, entry: str) -> None:  # noqa: F811
+    """The tables of other outputs are maintained."""
+    path = settings.tables_dir() / "shop" / "per_shop"
+    put(path, DAYS[0], 0)
+    (path / "_delta_log" / f"{1:020}.json").write_text(entry)
+
+    [told] = [warning for warning in operate.main(["shop"]).warnings if "per_shop" in warning]
+
+    assert "left for the next time" in told
+
+
 FEATURES: dict[str, tuple[list[str], str]] = {
     "deletionVectors": (["deletionVectors"], "deletion vectors"),
     "columnMapping": (["columnMapping"], "column mapping"),

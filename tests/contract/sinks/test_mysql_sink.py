@@ -177,6 +177,29 @@ def test_rows_are_searched_for_an_erasure(there: There) -> None:
     ]
 
 
+@plants("statistics of MySQL")
+def test_statistics_of_columns_keep_values_until_they_are_made_anew(there: There) -> None:
+    """MariaDB's of a table of a team's own, as MySQL's histograms: no search reads them, and the receipt says how they
+    go."""
+    there.rows("CREATE TABLE kept (id varchar(100))")
+    there.rows("INSERT INTO kept VALUES ('u17-secret'), ('other')")
+
+    def kept() -> str:
+        return str(
+            there.rows(f"SELECT * FROM mysql.column_stats WHERE db_name = '{there.name}' AND table_name = 'kept'")
+        )
+
+    there.rows("ANALYZE TABLE kept PERSISTENT FOR ALL")
+    before = kept()
+    there.rows("DELETE FROM kept WHERE id = 'u17-secret'")
+    deleted = kept()
+    there.rows("ANALYZE TABLE kept PERSISTENT FOR ALL")
+
+    assert ["u17-secret" in one for one in (before, deleted, kept())] == [True, True, False]
+    stays = StoredInMySQL(there.log.database, MySQL(table="kept", connection=VARIABLE)).stays()
+    assert "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them anew" in stays
+
+
 def test_two_rows_with_the_same_keys_stop_an_upsert(there: There) -> None:
     """Which of them would stay is nobody's guess; keys that differ by a letter's size or a space are two."""
     there.prepare("k string, n long", write="upsert", keys="k")

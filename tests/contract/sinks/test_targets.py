@@ -20,6 +20,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, Sink
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.sinks import owner
@@ -321,7 +322,8 @@ def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_pa
     """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one
     a repetition."""
     ids = [
-        owner.app_id(Authorities(log.database).identity(), "shop/per_shop/1", "per_shop") for log in (platform, later)
+        stored_names.result_transaction(Authorities(log.database).identity(), "shop/per_shop/1", "per_shop")
+        for log in (platform, later)
     ]
     mine = CommitProperties(app_transactions=[Transaction(ids[0], 7)])
     write_deltalake(str(tmp_path / "table"), pa.table({"n": [1]}), commit_properties=mine)

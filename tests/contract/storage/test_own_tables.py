@@ -207,3 +207,28 @@ def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed
     attempt(1, 1)
     assert attempt_files.sweep("shop", 0, []) == 1
     assert numbers(events_of) == Counter([0, 1])
+
+
+@pytest.mark.parametrize("manifest", ["files", "ranges", "turns", "sources/east/files"])
+def test_sweep_removes_what_killed_drivers_left_in_manifests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
+) -> None:
+    """A file of a killed driver stays until the transaction that it was written for is in the manifest."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    make_home()
+    path = tmp_path / "data" / "shop" / manifest
+    write_deltalake(path, SCHEMA.empty_table())
+    app_id = f"shop/{path.name}"
+
+    def append(number: int) -> None:
+        own_tables.append_rows([[row(number)]], path, Commit(app_id, number, f"{app_id}/{number}", 1, "as meant"))
+
+    append(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(own_tables, "passing", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            append(2)
+    assert attempt_files.sweep("shop", 0, []) == 0
+    append(2)
+    assert [attempt_files.sweep("shop", 1, []), attempt_files.sweep("shop", 0, [])] == [0, 1]
+    assert numbers(path) == Counter([1, 2])

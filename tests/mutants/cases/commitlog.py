@@ -68,7 +68,7 @@ MUTANTS = (
         "onlyonce/commitlog/lineages.py",
         Delete(
             "Lineages.bump",
-            'ask(self.connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)',
+            'ask(self.connection, "lineages", "end_older_sessions", name_prefix=stored_names.driver_session(lineage.number, "%"), below=None)',
         ),
         tests=(EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
     ),

@@ -31,20 +31,34 @@ MUTANTS = (
         tests=("tests/unit/model/test_model_batch.py::test_a_stream_closes_by_what_batches_before_have_read",),
     ),
     Mutant(
+        "stored-column-renamed",
+        "a rename by script gives a column of `events` another name, so that stored rows can't be read",
+        "onlyonce/model/stored_names.py",
+        Replace("", 'OO_KIND = "oo_kind"', 'OO_KIND = "oo_fate"'),
+        tests=("tests/unit/model/test_stored_names.py::test_names_equal_their_literals",),
+    ),
+    Mutant(
+        "session-of-another-form",
+        "the sessions of a driver are named so that the statement for older drivers' sessions finds none",
+        "onlyonce/model/stored_names.py",
+        Replace("driver_session", 'f"{SESSION}/{lineage_no}/{epoch}"', 'f"{SESSION}/{lineage_no}-{epoch}"'),
+        tests=("tests/unit/model/test_stored_names.py::test_names_equal_their_literals",),
+    ),
+    Mutant(
         "format-1-one-name-on-two-platforms",
         "what a sink stores under a lineage's name does not say on which platform",
-        "onlyonce/model/sinks/owner.py",
+        "onlyonce/model/stored_names.py",
         Replace("writer", 'f"{platform}/{lineage}"', "lineage"),
         tests=(TARGETS + "test_two_platforms_share_no_transaction_id",),
     ),
     Mutant(
         "naive-ids",
         "a unit's id is (batch, sink, partition), without its lineage",
-        "onlyonce/model/units.py",
+        "onlyonce/model/stored_names.py",
         Replace(
-            "UnitId.__str__",
-            'f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"',
-            'f"{self.batch_id}/{self.sink}/{self.partition}"',
+            "unit",
+            'f"{lineage}/{batch_id}/{sink}/{partition}"',
+            'f"{batch_id}/{sink}/{partition}"',
         ),
         tests=(
             UNITS + "test_the_unique_id_reads_as_lineage_batch_sink_partition",
@@ -184,8 +198,8 @@ MUTANTS = (
         "onlyonce/model/operate/retaining.py",
         Replace(
             "refuse_start",
-            'kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from',
-            'query or kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from',
+            'kept_from is None or query == "receive" or begins.get(stored_names.START_VERSION, 0) > 0 or accepted >= kept_from',
+            'query or kept_from is None or query == "receive" or begins.get(stored_names.START_VERSION, 0) > 0 or accepted >= kept_from',
         ),
         tests=(
             "tests/contract/operate/test_keep_events.py::test_what_is_gone_is_refused_with_the_first_moment_that_there_is",
@@ -239,8 +253,8 @@ MUTANTS = (
         "onlyonce/model/sinks/delivery.py",
         Replace(
             "Row.idempotency_key",
-            'f"{self.unit}/{self.seq}@{self.life}"',
-            'f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"',
+            "stored_names.idempotency_key(self.unit, self.seq, self.life)",
+            'f"{stored_names.idempotency_key(self.unit, self.seq, self.life)}/{self.attempts}"',
         ),
         tests=(DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),

@@ -27,6 +27,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "archived-over-a-new-name",
+        "an input file on another file system goes to the archive over a name that was taken while it was copied",
+        "onlyonce/operate/archive.py",
+        Replace("_give_second_name", "os.link(part, target)", "part.rename(target)"),
+        tests=("tests/contract/operate/test_archive.py::test_name_taken_while_a_file_is_copied_is_kept",),
+    ),
+    Mutant(
         "archived-over-others",
         "an input file goes to the archive in a store over the object that is there",
         "onlyonce/operate/archive.py",
@@ -143,9 +150,8 @@ MUTANTS = (
         "onlyonce/operate/audit_data.py",
         Replace(
             "_wrong_ids",
-            'wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, '
-            "values)",
-            'wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])',
+            "wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)",
+            "wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row[OO_HIGH], row[OO_LOW])",
         ),
         tests=(
             "tests/unit/operate/test_audit_ids.py::test_a_row_of_any_source_has_an_id_of_its_columns_and_another_id_is_found[by_source]",

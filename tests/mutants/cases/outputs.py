@@ -16,8 +16,8 @@ MUTANTS = (
         "onlyonce/outputs/staging.py",
         Replace(
             "staged",
-            'context.folder / "staged" / (output.made_beside or output.name) / name',
-            'context.folder / "staged" / output.name',
+            "context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name",
+            "context.folder / stored_names.STAGED_FOLDER / output.name",
         ),
         tests=("tests/spark/outputs/test_staging.py::test_rows_are_staged_again_if_the_function_has_changed",),
         spark=True,
@@ -165,7 +165,7 @@ MUTANTS = (
         "counted-again",
         "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
         "onlyonce/outputs/windows/window_log.py",
-        Replace("received", 'max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),
+        Replace("received", "max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))", "versions.after"),
         tests=(
             "tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",
         ),
@@ -324,7 +324,7 @@ MUTANTS = (
         "watermark-by-data",
         "the data rows drive the watermark, not the control rows",
         "onlyonce/outputs/windows/windowing.py",
-        Replace("in_stream", 'controls.withWatermark("oo_event_time", _span(output.lateness))', "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
         Replace(
             "in_stream",
             "joined = assign(controls.unionByName(rows), output.window)",
@@ -372,7 +372,7 @@ MUTANTS = (
         "timers-by-the-batch",
         "timers fire by the largest event time of a batch's own records",
         "onlyonce/outputs/windows/windowing.py",
-        Replace("in_stream", 'controls.withWatermark("oo_event_time", _span(output.lateness))', "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
         Replace(
             "in_stream",
             "controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))",
@@ -390,7 +390,7 @@ MUTANTS = (
         "onlyonce/outputs/stateful/ordered.py",
         Replace(
             "in_order",
-            'records.sort_values(["oo_event_time", *PLACE], kind="stable", ignore_index=True)',
+            'records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True)',
             "records",
         ),
         tests=(
@@ -489,16 +489,18 @@ MUTANTS = (
         "pane-of-its-batch",
         "a pane of an open window has what has come with its batch, and not all of the window",
         "onlyonce/outputs/windows/raw_windows.py",
-        Replace("of", "past_rows.as_of(context, upto)", "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\")"),
         Replace(
-            "of",
-            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\")",
-            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near)",
+            "of", "past_rows.as_of(context, upto)", "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")"
         ),
         Replace(
             "of",
-            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near)",
-            "past_rows.as_of(context, upto).filter(\"oo_kind = 'kept'\").filter(near).filter(F.lit(False))",
+            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")",
+            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
+        ),
+        Replace(
+            "of",
+            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
+            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near).filter(F.lit(False))",
         ),
         tests=(
             "tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",

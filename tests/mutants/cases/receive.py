@@ -48,8 +48,8 @@ MUTANTS = (
         "one-txn-app-id",
         "one txnAppId for all that receive writes: batches, closes, lives",
         "onlyonce/receive/receive.py",
-        Replace("_batch", 'f"{query.lineage}/events"', '"onlyonce"'),
-        Replace("_close", 'f"{query.lineage}/close"', '"onlyonce"'),
+        Replace("_batch", "stored_names.transaction(query.lineage, stored_names.EVENTS_BY)", '"onlyonce"'),
+        Replace("_close", "stored_names.transaction(query.lineage, stored_names.MARKER_BY)", '"onlyonce"'),
         tests=(SAMPLE,),
     ),
     Mutant(
@@ -120,6 +120,13 @@ MUTANTS = (
         tests=(RECEIVE + "test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
     ),
     Mutant(
+        "whole-file-at-a-position",
+        "an invalid record that stands for a whole file has a position in its place",
+        "onlyonce/receive/event_files.py",
+        Replace("EventFiles._placed", "pc.less(positions, 0)", "pc.is_null(positions, nan_is_null=True)"),
+        tests=("tests/unit/receive/test_event_files.py::test_each_invalid_record_is_named_by_its_place",),
+    ),
+    Mutant(
         "frontier-of-the-first",
         "all rows of a task have the frontier of those that it wrote first",
         "onlyonce/receive/event_files.py",
@@ -154,8 +161,8 @@ MUTANTS = (
             with context.receiving:
                 number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
-                app_id = f"{query.lineage}/close"
-                commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
+                app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+                commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
@@ -167,8 +174,8 @@ MUTANTS = (
             if True:
                 number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
-                app_id = f"{query.lineage}/close"
-                commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, after.content)
+                app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+                commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
@@ -215,7 +222,7 @@ MUTANTS = (
         "values-21-refused-without-its-place",
         "the row of an invalid record has no place",
         "onlyonce/receive/event_files.py",
-        Never("EventFiles.add", "kind == INVALID"),
+        Never("EventFiles.add", "kind == stored_names.INVALID"),
         tests=(
             "tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",
         ),

@@ -11,6 +11,29 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "unknown-error-ends-the-run",
+        "an error that onlyonce does not know, of one output's table, ends the whole run",
+        "onlyonce/check/look.py",
+        Replace("wrong_tables", "Exception", "OnlyonceError"),
+        tests=("tests/spark/run/test_broken_outputs.py::test_broken_outputs_stop_no_other",),
+        spark=True,
+    ),
+    Mutant(
+        "lookup-ends-the-run",
+        "a lookup of one output that can't be read ends the whole run",
+        "onlyonce/check/look.py",
+        Replace("_asked", "wrong[root.name] = translate(error)", "raise"),
+        tests=("tests/spark/run/test_broken_outputs.py::test_broken_outputs_stop_no_other",),
+        spark=True,
+    ),
+    Mutant(
+        "doctor-ends-at-a-feature",
+        "a table with a feature that nothing here reads ends the doctor",
+        "onlyonce/operate/disk_state.py",
+        Replace("Tables._open", "(DeltaError, OnlyonceError)", "DeltaError"),
+        tests=("tests/contract/operate/test_doctor.py::test_tables_that_have_not_what_the_log_vouches_for_are_found",),
+    ),
+    Mutant(
         "format-1-task-in-any-home",
         "a DAG's task does not ask the home for its format",
         "onlyonce/airflow/operators/jobs.py",
@@ -135,7 +158,7 @@ MUTANTS = (
         "outputs-3-used-up-in-the-history",
         "only the history of a table shows that a transaction was used up",
         "onlyonce/run/withdraw.py",
-        Replace("take", "(app_id, app_id + USED_UP)", "(app_id,)"),
+        Replace("take", "(app_id, app_id + stored_names.USED_UP)", "(app_id,)"),
         tests=(
             "tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",
         ),

@@ -29,6 +29,25 @@ TEAM = "tests/contract/sinks/test_team_tables.py::"
 
 MUTANTS = (
     Mutant(
+        "folder-away-stops-all-files",
+        "files of a folder that is away keep those of other folders waiting for their names",
+        "onlyonce/sinks/files/finalize.py",
+        Replace("_published", "first.place in away", "away"),
+        Replace(
+            "_published",
+            "broken[first.of_pane] = away[first.place]\nreturn False",
+            "broken[first.of_pane] = next(iter(away.values()))\nreturn False",
+        ),
+        tests=("tests/contract/sinks/test_files.py::test_folder_that_is_away_keeps_no_other_waiting",),
+    ),
+    Mutant(
+        "maintenance-ends-at-a-table",
+        "a table that can't be opened ends the maintenance of all",
+        "onlyonce/sinks/maintain.py",
+        Replace("maintain_output", "(DeltaError, OSError, Refused)", "OSError"),
+        tests=("tests/contract/sinks/test_maintain.py::test_table_that_cannot_be_opened_is_left_with_a_warning",),
+    ),
+    Mutant(
         "outputs-4-any-error-is-lost",
         "an error that PostgreSQL answers at COMMIT counts as a lost answer",
         "onlyonce/database/connect.py",

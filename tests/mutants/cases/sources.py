@@ -165,7 +165,7 @@ MUTANTS = (
         "a block of plain records is for the first partition, whatever its ids",
         "onlyonce/sources/parse/plain_records.py",
         Replace("Reader._packed", "np.mod", "np.zeros"),
-        Replace("Reader._packed", 'records.column("oo_high").to_numpy()', "records.num_rows"),
+        Replace("Reader._packed", "records.column(OO_HIGH).to_numpy()", "records.num_rows"),
         Replace("Reader._packed", "self.partitions", "np.int64"),
         tests=("tests/unit/receive/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
     ),

@@ -190,6 +190,17 @@ MUTANTS = (
         tests=(OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
     ),
     Mutant(
+        "manifests-not-swept",
+        "files that killed drivers left in manifests stay for ever",
+        "onlyonce/storage/attempt_files.py",
+        Replace(
+            "sweep",
+            "(settings.data_location(instance) / stored_names.EVENTS_FOLDER, *manifests.of(instance))",
+            "[settings.data_location(instance) / stored_names.EVENTS_FOLDER]",
+        ),
+        tests=(OWN + "test_sweep_removes_what_killed_drivers_left_in_manifests",),
+    ),
+    Mutant(
         "put-whatever-is-there",
         "what is to be put only if nothing is there is put in any case",
         "onlyonce/storage/stores/objects.py",

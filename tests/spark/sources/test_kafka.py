@@ -251,7 +251,7 @@ def test_a_producer_that_sends_twice_is_recognised(
     kept = events[events.oo_kind == "kept"]
     assert multiset(kept, "id", "shop", "cents") == Counter({(f"k{n}", "from-header", n): 1 for n in range(30)})
     assert sorted(events[events.oo_kind == "invalid"].oo_reason) == [
-        "the message's key is no text that can be stored", "the record id column id is missing or null",
+        "the message's key (column id) is no text that can be stored", "the record id column id is missing or null",
     ]  # fmt: skip
     fates = platform.sql("SELECT sum(kept), sum(invalid), sum(duplicate) FROM onlyonce.batches WHERE query = 'receive'")
     assert [int(n) for n in fates.iloc[0]] == [30, 2, 30]

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from docs.generate.views import commented
 from onlyonce import settings
 from onlyonce.database import formats
+from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused
-from onlyonce.model.storage.attempts import Attempt
+from onlyonce.model.frontier import Frontier
 from onlyonce.receive import event_files, events
 from onlyonce.settings import home_folders
-from onlyonce.storage.delta import Commit
 from tests.support.platform import ROOT
 
+NO_COLUMNS = ("OO_PREFIX", "OO_BYTES")
 BASELINE = ROOT / "sql" / "migrations"
+COLUMNS = Path(__file__).with_name("stored_columns.txt")
+DIGEST = "2a8470aa9a3159c5"
+TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?([\w.`]+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
+COLUMN = re.compile(r"^ {4}`?([a-z_]+)`? +[a-zA-Z]", re.MULTILINE)
 
 
-def test_stored_names_are_those_of_the_code() -> None:
-    """A name that changes in the code alone would leave the format as it was."""
-    names = dict(line.split(": ") for line in (BASELINE / formats.STORED_NAMES).read_text().splitlines())
+def test_stored_names_are_those_of_the_tables() -> None:
+    """The schema of `events` has each of its names once, and so has the struct of the frontier."""
     plain = events.PLATFORM.replace(events.FRONTIER, "struct")
+    columns = [column.split()[0] for column in plain.split(", ")]
 
-    assert {key: sorted(value.split()) for key, value in names.items()} == {
-        "events": sorted(column.split()[0] for column in plain.split(", ")),
-        "frontier": sorted(field.name for field in event_files.FRONTIER),
-        "commit": sorted(field.name for field in fields(Commit)),
-        "attempt": sorted(field.name for field in fields(Attempt)),
-    }
+    assert [*columns, stored_names.OO_WINDOW] == [
+        value for name, value in vars(stored_names).items() if name.startswith("OO_") and name not in NO_COLUMNS
+    ]
+    assert [field.name for field in event_files.FRONTIER] == [field.name for field in fields(Frontier)]
+
+
+def test_columns_of_tables_and_views_equal_their_literals() -> None:
+    """A rename of a column is a change of the interface, of tables and of views."""
+    found = {f"view {view}": " ".join(columns) for view, (_, columns) in sorted(_views().items())}
+    for part in formats.BASELINES:
+        for table, body in TABLE.findall((BASELINE / f"{part}.sql").read_text()):
+            found[f"{part} {table}"] = " ".join(COLUMN.findall(body))
+
+    assert "".join(f"{name}: {columns}\n" for name, columns in found.items()) == COLUMNS.read_text()
+
+
+def test_literals_of_columns_are_those_of_before() -> None:
+    """A script that renames in all files renames in the list too: then its hash differs."""
+    assert hashlib.sha256(COLUMNS.read_bytes()).hexdigest()[:16] == DIGEST
+
+
+def _views() -> dict[str, tuple[str, dict[str, str]]]:
+    return commented("\n".join(path.read_text() for path in sorted((ROOT / "sql" / "views").glob("*.sql"))))
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in BASELINE.iterdir()))

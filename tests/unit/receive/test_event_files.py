@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -15,7 +16,7 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.record_places import RecordPlaces
+from onlyonce.model.sources.record_places import FORMS, RecordPlaces
 from onlyonce.receive import event_files, receive_task
 from onlyonce.receive.blocks.exchange import CODE, records_of
 from onlyonce.receive.blocks.spill import Spill
@@ -48,6 +49,20 @@ def written(folder: Path, paths: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The rows of all files, by their folder."""
     assert sorted(map(str, folder.rglob("*.parquet"))) == sorted(paths)
     return {Path(path).parent.name: parquet.ParquetFile(path).read().to_pylist() for path in paths}
+
+
+@pytest.mark.parametrize("counts", FORMS)
+def test_each_invalid_record_is_named_by_its_place(tmp_path: Path, counts: str) -> None:
+    """One by one or a column at once: also a whole file, one of compressed content, none of the batch, and no place."""
+    places = RecordPlaces({5: "7/orders/3", 6: "with {braces}", 8: "b.gz"}, counts, {8})
+    at = [(5, 0), (6, 1 << 40), (8, 4), (5, -1), (9, 2), (6, -20), None, (5, 12)]
+    column = pa.array([one and dict(zip(PLACE, one, strict=True)) for one in at], RECORD.field(PLACED).type)
+
+    files = EventFiles(tmp_path, replace(STAMP, places=places), 0)
+
+    one_by_one = [places.of(*one) if one else None for one in at]
+    assert files._placed(column).to_pylist() == [one and str(one) for one in one_by_one]
+    assert files._placed(column[:0]).to_pylist() == []
 
 
 def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path: Path) -> None:

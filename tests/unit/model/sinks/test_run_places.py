@@ -42,6 +42,7 @@ def test_derived_names_are_made_in_one_module() -> None:
     package = Path(onlyonce.__file__).parent
     added = re.compile(
         r"\+ (\w+\.)*(target_suffix\(|_suffix\b|suffix_of\()|\}_(deleted|by_window)\b|\+ ['\"]_(deleted|by_window)"
+        r"|(DELETED|BY_WINDOW)_SUFFIX\b(?! =)"
     )
     assert [path.name for path in package.rglob("*.py") if added.search(path.read_text())] == ["names.py"]
 

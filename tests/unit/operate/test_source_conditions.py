@@ -1,0 +1,28 @@
+"""Which lines of several sources an erasure means."""
+
+from __future__ import annotations
+
+import pytest
+
+from onlyonce.model.operate import erasing
+from onlyonce.operate.erase import source_conditions
+from tests.support import two_sources
+
+KINDS = {"id": "string", "place": "string", "cents": "bigint"}
+
+
+@pytest.mark.parametrize("where, till", [
+    ("id = 'one'", {"receipt": "one"}),
+    ("id = 'one' AND place = 'till'", {"receipt": "one"}),
+    ("id = 'one' AND place = 'web'", None),
+    ("id = 'one' AND cents = 400", "cents"),
+])  # fmt: skip
+def test_condition_on_each_source(where: str, till: object) -> None:
+    """A column under another name is known, a constant decides, and a computed column can't be searched."""
+    condition = erasing.read(where, KINDS)
+
+    web, other = source_conditions.of(two_sources.pipeline(), condition)
+
+    assert web.condition is not None
+    assert web.condition.values == condition.values
+    assert (other.computed or (other.condition and other.condition.values)) == till
