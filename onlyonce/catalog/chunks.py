@@ -82,6 +82,17 @@ class Place:
         return self.bucket < self.floor
 
 
+@dataclass(frozen=True)
+class KeptBatch:
+    """A committed batch, and how many records of it are in `events`."""
+
+    lineage: str
+    batch_id: int
+    bucket: int
+    partitions: int
+    kept: int
+
+
 class Chunks(Transactions):
     """The chunks of the catalog."""
 
@@ -180,10 +191,10 @@ class Chunks(Transactions):
             )  # fmt: skip
 
     @one_transaction
-    def without_ids(self, instance: str) -> list[Any]:
-        """The at-least-once batches (lineage, batch_id, bucket, partitions, kept) whose ids are wanted and not in the
-        catalog."""
-        return ask(self.connection, "catalog", "without_ids", instance=instance)
+    def without_ids(self, instance: str) -> list[KeptBatch]:
+        """The at-least-once batches whose ids are wanted and not in the catalog."""
+        rows = ask(self.connection, "catalog", "without_ids", instance=instance)
+        return [KeptBatch(**row._mapping) for row in rows]
 
     @one_transaction
     def ids_added(self, lineage: str, batch_id: int) -> bool:

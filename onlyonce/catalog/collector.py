@@ -9,17 +9,19 @@ uses is left for the next time. It is below the floor, so no batch asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg2 import sql as identifiers
 
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.transactions import Scope, Transactions, one_transaction
 from onlyonce.model import stored_names
 from onlyonce.model.operate import collecting
 
+T = TypeVar("T")
 SHORT_WAIT = "500ms"
 """How long a drop waits for running look-ups, while new ones queue behind it. They are short, so it is enough."""
 
@@ -61,9 +63,10 @@ class Collector(Transactions):
         return [(row.instance, row.pipeline) for row in ask(self.connection, "collect", "instances")]
 
     @one_transaction
-    def no_new_run(self) -> None:
-        """Until the transaction ends nobody registers an instance, so none lists an inbox for the first time."""
+    def without_new_runs(self, work: Callable[[Scope], T]) -> T:
+        """Do some work while nobody registers an instance, so none lists an inbox for the first time."""
         do(self.connection, "collect", "no_new_run")
+        return work(self.connection)
 
     @one_transaction
     def runs(self, pipelines: list[str]) -> list[Run]:

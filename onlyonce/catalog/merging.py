@@ -71,6 +71,20 @@ class Merging(Transactions):
         return len(self.merge_locked(instance, crowd))
 
     @one_transaction
+    def grown(self, lineage: str, batch_id: int, bucket: int) -> list[Crowd]:
+        """The bucket of a batch, and the one that closed with it."""
+        rows = ask(self.connection, "collect", "bucket_before", lineage=lineage, batch_id=batch_id)
+        return [Crowd(bucket, closed=False), *(Crowd(row.bucket, closed=True) for row in rows if row.bucket < bucket)]
+
+    @one_transaction
+    def merge_if_free(self, instance: str, crowd: Crowd) -> list[Part]:
+        """The same where nobody has the lock of the catalog; gives the parts, none where somebody has it."""
+        ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
+        if not locks.if_free(self.connection, stored_names.catalog_lock(instance)):
+            return []
+        return self.merge_locked(instance, crowd)
+
+    @one_transaction
     def merge_locked(self, instance: str, crowd: Crowd) -> list[Part]:
         """The same for a caller that holds the lock of the catalog; gives the parts."""
         rows = ask(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from onlyonce.database.connect import ask
+from onlyonce.database.connect import ask, snapshot
 from onlyonce.database.transactions import Transactions, one_transaction
 
 
@@ -15,6 +16,12 @@ class Views(Transactions):
     def rows(self, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a named query of `sql/statements/views.sql`."""
         return [dict(row._mapping) for row in ask(self.connection, "views", query, **parameters)]
+
+    @one_transaction
+    def at_once(self, queries: Iterable[str]) -> list[list[dict[str, Any]]]:
+        """The rows of several, as of one moment: a batch that commits in between would look like a disagreement."""
+        snapshot(self.connection)
+        return [self.rows(query) for query in queries]
 
     @one_transaction
     def free(self, statement: str) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from onlyonce.asked import parse
 from onlyonce.catalog.collector import Collector
 from onlyonce.commitlog.operate.alerting import Alerts
 from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.resolve import named
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> Report:
     tell = hook(settings.alert_hook())
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
-    seen = run(database, lambda conn: _look(conn, minutes * 60))
+    seen = _look(database, minutes * 60)
     cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])
     raised = Alerts(database).raised()
@@ -93,9 +93,9 @@ def _post(url: str, message: dict[str, str]) -> None:
         raise Retryable(f"the webhook did not answer: {type(error).__name__}") from None
 
 
-def _look(connection: Any, lag_seconds: float) -> list[Cause]:
-    seen = audit.gather(connection)
-    lag, near = Views(connection).rows("lag"), Collector(connection).near_horizon()
+def _look(database: Database, lag_seconds: float) -> list[Cause]:
+    seen = audit.gather(database)
+    lag, near = Views(database).rows("lag"), Collector(database).near_horizon()
     return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
 
 
@@ -104,8 +104,8 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
     told, at = 0, ("", "")
     failed: list[str] = []
     while True:
-        with transaction(database) as connection:
-            cause = Alerts(connection).untold(at)
+        with Alerts.once(database) as alerts:
+            cause = alerts.untold(at)
             if cause is None:
                 return told, failed
             at = (cause.kind, cause.subject)
@@ -116,5 +116,5 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
                 log.error("alert hook", cause=cause.what, problem=failed[-1])
                 continue
             passing("alerts-after-hook")
-            Alerts(connection).told(cause)
+            alerts.told(cause)
             told += 1

@@ -26,7 +26,8 @@ from onlyonce import job_main, logs, settings, tables
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
 from onlyonce.catalog.collector import Collector
 from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database, run, snapshot
+from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
@@ -70,9 +71,7 @@ def examine(
     Called by `main` and by `onlyonce audit`; `watch` is told how far it is.
     """
     database = Database(settings.database_url())
-    seen, summary, near = run(
-        database, lambda conn: (gather(conn), Views(conn).rows("fates"), Collector(conn).near_horizon())
-    )
+    seen, summary, near = gather(database), Views(database).rows("fates"), Collector(database).near_horizon()
     declared = declarations.load()
     found = list(findings(seen, declared, grace))
     left_out: list[str] = []
@@ -98,11 +97,9 @@ def examine(
     return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
 
 
-def gather(connection: Any) -> Evidence:
-    """Ask the views, in one transaction."""
-    # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
-    snapshot(connection)
-    return Evidence(*(Views(connection).rows(name) for name in Evidence.__dataclass_fields__))
+def gather(scope: Scope) -> Evidence:
+    """Ask the views."""
+    return Evidence(*Views(scope).at_once(Evidence.__dataclass_fields__))
 
 
 def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:

@@ -60,10 +60,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     declared = declarations.load(asked.pipelines)
     _refuse_declared(declared, asked)
-    found, before = run(
-        database,
-        lambda conn: (Drops(conn).look(asked.name, asked.output), Drops(conn).left(asked.name, asked.output)),
-    )
+    found, before = Drops(database).look(asked.name, asked.output), Drops(database).left(asked.name, asked.output)
     _refuse(found, asked)
     in_use = Targets(database).of_others([*found.instances, *(left.instance for left in before)])
     in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
@@ -71,7 +68,7 @@ def main(argv: list[str]) -> Report:
     for place in (Place(left.place) for left in leaves if left.state == "going"):
         _url(place)  # a variable that is not set is refused before anything goes
     if asked.yes:
-        run(database, lambda conn: _forget(conn, asked, leaves))
+        Drops(database).begin(asked.name, asked.output, leaves)
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
@@ -119,15 +116,6 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
     for left in before:
         going = left.state == "going" or (tables and left.place not in in_use)
         yield Left(left.place, left.instance, left.query, left.lineages, "going" if going else "left")
-
-
-def _forget(connection: Any, asked: Namespace, leaves: list[Left]) -> None:
-    # Looked at again: a driver may have come between.
-    found = Drops(connection).look(asked.name, asked.output)
-    if found.at_work:
-        raise Retryable(f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first")
-    passing("drop-before-log")
-    Drops(connection).forget(found, leaves)
 
 
 def _settle(database: Database, left: Left) -> None:

@@ -23,8 +23,9 @@ from onlyonce.commitlog.sinks.targets import Targets
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sinks import names
 
 LOCK_WAIT = "5s"
@@ -83,6 +84,17 @@ class Drops(Transactions):
     def known(self) -> list[str]:
         """The names that can be dropped."""
         return [row.instance for row in ask(self.connection, "drop", "known")]
+
+    @one_transaction
+    def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
+        """Take all of it out of the log, if no driver has come since it was looked at."""
+        found = self.look(name, query)
+        if found.at_work:
+            raise Retryable(
+                f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first"
+            )
+        passing("drop-before-log")
+        self.forget(found, leaves)
 
     @one_transaction
     def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:

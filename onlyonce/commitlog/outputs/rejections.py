@@ -8,6 +8,8 @@ that ends a batch or a backfill; trace, erasures, removals. No errors of its own
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,16 @@ REJECTED = pa.schema({
     "received_as": pa.string(), "received_in": pa.int64(), "reason": pa.string(), "rows": pa.int64(),
 })  # fmt: skip
 """Rejected records, each in its window: rows of receive's batch `received_in` of the lineage `received_as`."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why an output has rejected a record in a window; without one the window is None."""
+
+    output: str
+    window_start: datetime | None
+    window_end: datetime | None
+    reason: str
 
 
 class Rejections(Transactions):
@@ -52,9 +64,10 @@ class Rejections(Transactions):
         do_rows(self.connection, "rejected", "add", rows, instance=instance, output=output, **whose)
 
     @one_transaction
-    def of_record(self, instance: str, high: int, low: int) -> list[Any]:
+    def of_record(self, instance: str, high: int, low: int) -> list[Rejection]:
         """The outputs and windows that have rejected a record, and why."""
-        return ask(self.connection, "rejected", "of_record", instance=instance, high=high, low=low)
+        rows = ask(self.connection, "rejected", "of_record", instance=instance, high=high, low=low)
+        return [Rejection(**row._mapping) for row in rows]
 
     @one_transaction
     def some(self, instance: str, output: str | None, limit: int) -> tuple[int, list[Row]]:

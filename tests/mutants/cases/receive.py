@@ -139,7 +139,7 @@ MUTANTS = (
         "merge-unfenced",
         "a driver that was superseded merges chunks",
         "onlyonce/receive/merge_as_it_grows.py",
-        Delete("_merge_one", "Lineages(connection).check_epoch(driver.lineage, driver.epoch)"),
+        Delete("merge", "lineages.check_epoch(driver.lineage, driver.epoch)"),
         tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
