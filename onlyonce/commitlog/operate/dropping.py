@@ -33,6 +33,15 @@ LOCK_WAIT = "5s"
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What a query was declared as when it ran."""
+
+    instance: str
+    query: str
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Dropped:
     """What of a pipeline (a bounded run, or one query of it) is in the log."""
 
@@ -40,7 +49,7 @@ class Dropped:
     query: str | None
     lineages: dict[str, str]
     at_work: list[str]
-    parts: list[Any] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
 
@@ -75,7 +84,7 @@ class Drops(Transactions):
         return Dropped(
             instances, query, {row.lineage: row.instance for row in known},
             [row.lineage for row in beside if row.at_work],
-            ask(self.connection, "drop", "parts", instances=names, query=query),
+            [Parts(**row._mapping) for row in ask(self.connection, "drop", "parts", instances=names, query=query)],
             Authorities(self.connection).remembered([row.lineage for row in known]),
             dict(ask(self.connection, "drop", "rows", lineages=[row.lineage for row in known])[0]._mapping),
         )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
 
 import numpy as np
 import psycopg2
@@ -54,6 +54,27 @@ class Erasure:
     def removal(self) -> Removal:
         """The removal of rows of `events` that is part of it."""
         return Removal(self.number, 0, self.upto)
+
+
+@dataclass(frozen=True)
+class SentRow:
+    """A row of the outbox."""
+
+    row_no: int
+    output: str
+    state: str
+    payload: str
+
+
+@dataclass(frozen=True)
+class Wal:
+    """Settings of the write-ahead log, and its replication slots."""
+
+    checkpoint_timeout: str
+    max_wal_size: str
+    recycled: bool
+    archived: bool
+    slots: list[str]
 
 
 class Erasures(Transactions):
@@ -153,9 +174,10 @@ class Erasures(Transactions):
         return [row.instance for row in ask(self.connection, "erasures", "other_instances", pipeline=pipeline)]
 
     @one_transaction
-    def windows_at(self, instance: str, output: str, times: list[Any]) -> list[Any]:
+    def windows_at(self, instance: str, output: str, times: list[datetime]) -> list[tuple[datetime, datetime]]:
         """The closed windows of an output that hold some event times."""
-        return ask(self.connection, "erasures", "windows_at", instance=instance, output=output, times=times)
+        rows = ask(self.connection, "erasures", "windows_at", instance=instance, output=output, times=times)
+        return [(row.window_start, row.window_end) for row in rows]
 
     @one_transaction
     def settled(self, instance: str) -> list[Settled]:
@@ -163,10 +185,10 @@ class Erasures(Transactions):
         return [Settled(*tuple(row)) for row in ask(self.connection, "erasures", "settled", instance=instance)]
 
     @one_transaction
-    def outbox(self, instance: str, condition: Condition) -> list[Any]:
+    def outbox(self, instance: str, condition: Condition) -> list[SentRow]:
         """The rows of the outbox whose payload has these columns with these values."""
         rows = ask(self.connection, "erasures", "outbox", instance=instance, text=condition.longest)
-        return [row for row in rows if condition.fits_line(row.payload, None)]
+        return [SentRow(**row._mapping) for row in rows if condition.fits_line(row.payload, None)]
 
     @one_transaction
     def forget_outbox(self, row_nos: list[int]) -> int:
@@ -236,10 +258,10 @@ class Erasures(Transactions):
             return []  # 55000: it must be loaded when the server starts
 
     @one_transaction
-    def wal(self) -> Any:
+    def wal(self) -> Wal:
         """How long PostgreSQL keeps its write-ahead log, by its settings."""
         [row] = ask(self.connection, "erasures", "wal")
-        return row
+        return Wal(**row._mapping)
 
     @one_transaction
     def rewrite(self, table: str) -> None:

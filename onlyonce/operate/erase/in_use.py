@@ -6,9 +6,8 @@ Who calls it: `forget`. Errors: Refused while a driver is at work, Retryable whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from onlyonce.commitlog.operate.erasures import Erasures
+from onlyonce.commitlog.operate.erasures import Erasures, SentRow
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
@@ -28,7 +27,7 @@ class Found:
     records: Records
     files: list[Lines]
     objects: list[Url]
-    outbox: list[Any]
+    outbox: list[SentRow]
 
     @property
     def lines(self) -> int:

@@ -65,8 +65,8 @@ def again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Spans:
         if not root.has_windows or _kept_as_they_are(pipeline, root):
             continue
         first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        rows = Erasures(scope).windows_at(pipeline.name, root.name, _moments(root, times))
-        windows = [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
+        there = Erasures(scope).windows_at(pipeline.name, root.name, _moments(root, times))
+        windows = [(to_micros(start) or 0, to_micros(end) or 0) for start, end in there]
         runs = spans(window for window in windows if window[0] >= first)
         if runs:
             found[root.name] = [(span.start, span.stop) for span in runs]
