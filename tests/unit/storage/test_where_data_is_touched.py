@@ -58,6 +58,7 @@ KNOWN: dict[str, set[str]] = {
     "a log of a process that may append to it": {"operate/erase/leftovers"},
     "sharded files have a store of their own so far": {"sinks/files/local_store"},
     "an Iceberg table is read by the store of its catalog": {"sinks/iceberg/stored_iceberg"},
+    "a file where a local table's folder must be": {"check/tables"},
 }
 
 
