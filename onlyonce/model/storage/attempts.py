@@ -16,6 +16,8 @@ from onlyonce.model import stored_names
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
 NO_LIFE = "0"
 """Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
+HOUSEKEEPING = (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)
+"""What rewrites or removes rows of `events` commits for life 0 of receive (`stored_names.housekeeping`)."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Attempt:
 
     def app_id(self, instance: str) -> str:
         """The transaction id under which it commits."""
-        written_by = stored_names.lineage(instance, "receive", self.life) if self.life else instance
+        of_receive = self.life or self.kind in HOUSEKEEPING
+        written_by = stored_names.lineage(instance, "receive", self.life) if of_receive else instance
         return stored_names.transaction(written_by, self.kind)
 
 
