@@ -85,7 +85,7 @@ class Collector(Transactions):
         return {row.batch_no: row.facts for row in rows}
 
     @one_transaction
-    def near_horizon(self) -> list[dict[str, Any]]:
+    def near_horizon(self) -> list[collecting.NearHorizon]:
         """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how
         many."""
         # One after the other: an index is used for a floor that is known, and not for one that is joined.
@@ -93,7 +93,7 @@ class Collector(Transactions):
             ask(self.connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
             for row in ask(self.connection, "collect", "instances")
         )
-        return [dict(row._mapping) for rows in found for row in rows]
+        return [collecting.NearHorizon(**row._mapping) for rows in found for row in rows]
 
     @one_transaction
     def raise_floor(self, instance: str, horizon: int) -> tuple[int, int]:

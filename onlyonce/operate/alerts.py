@@ -31,7 +31,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.resolve import named
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Retryable
-from onlyonce.model.operate.alerting import Cause, causes
+from onlyonce.model.operate.alerting import Cause, Lag, causes
 from onlyonce.model.report import Report
 from onlyonce.operate import audit
 from onlyonce.sinks.outbox import deadline
@@ -95,7 +95,8 @@ def _post(url: str, message: dict[str, str]) -> None:
 
 def _look(database: Database, lag_seconds: float) -> list[Cause]:
     seen = audit.gather(database)
-    lag, near = Views(database).rows("lag"), Collector(database).near_horizon()
+    near = Collector(database).near_horizon()
+    lag = [Lag(**{name: row[name] for name in Lag.__dataclass_fields__}) for row in Views(database).rows("lag")]
     return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
 
 

@@ -39,7 +39,7 @@ from onlyonce.failpoints import passing
 from onlyonce.lookups import collecting
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.operate import filter_ranges
-from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
+from onlyonce.model.operate.collecting import BUCKET, NearHorizon, horizon_buckets
 from onlyonce.model.report import Report
 from onlyonce.operate import archive, staged_rows, sums
 from onlyonce.operate.compact import under_way
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> Report:
     chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
     warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
     rows, broken = _collected(database, declared, chosen, warnings)
-    warnings += [_too_near(row) for row in Collector(database).near_horizon() if row["pipeline"] in dict(chosen)]
+    warnings += [_too_near(row) for row in Collector(database).near_horizon() if row.pipeline in dict(chosen)]
     kept = _retain(database, warnings)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
     left = sum(attempt_files.sweep(instance, _file_hours(database, instance), warnings) for instance, _ in chosen)
@@ -221,9 +221,9 @@ def _archive(
     return {"archive": str(folder) if folder else "off", "files archived": files}
 
 
-def _too_near(row: dict[str, Any]) -> str:
+def _too_near(row: NearHorizon) -> str:
     return (
-        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were "
+        f"{row.pipeline}: {row.near_the_edge} of {row.duplicate} duplicates of the last horizon were "
         "caught in its "
         "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
     )
