@@ -94,8 +94,7 @@ def stream(spark: SparkSession, path: Location, start: int | None, files: int = 
 
 
 def kept_files(path: Location, received: list[Received]) -> list[Location]:
-    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query
-    `received`.
+    """The data files with the kept rows of some receive batches, by the commits that hold them.
 
     No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM
     needed.
