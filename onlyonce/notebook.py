@@ -194,7 +194,8 @@ class Opened:
         import pandas as pd
 
         from onlyonce import settings
-        from onlyonce.commitlog import views
+        from onlyonce.commitlog.views import Views
+        from onlyonce.database.connect import Database
         from onlyonce.sinks.files.stores import folder_of
 
         readers = {
@@ -211,9 +212,8 @@ class Opened:
             raise Refused(
                 f"output {output.name}: pandas has no reader for {sink.format}", data=NO_ROWS, hint="read its files"
             )
-        known = _read(
-            _there(settings.reader_url), lambda conn: views.rows(conn, "files_of", instance=self.instance, n=ALL)
-        )
+        with Views.once(Database(_there(settings.reader_url), "onlyonce-notebook")) as views:
+            known = views.rows("files_of", instance=self.instance, n=ALL)
         final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
         newest: dict[Any, int] = {}
         for file in final:

@@ -16,15 +16,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed, range_filters
 from onlyonce.catalog import chunks as catalog
-from onlyonce.catalog.chunks import Chunk
+from onlyonce.catalog.chunks import Chunk, Chunks
 from onlyonce.catalog.packed import Ids, member, unpack
-from onlyonce.catalog.range_filters import RangeFilter
+from onlyonce.catalog.range_filters import RangeFilter, RangeFilters
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import InvariantBroken
 
 AT_ONCE = 32
@@ -61,9 +60,9 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
     the list is read again and what was not asked yet is asked. All of it holds as many ids as before, or it stops.
     """
     asked = _Asked(database, place, wanted)
-    chunks, ranges = run(database, lambda conn: _listed(conn, place)) if len(wanted[0]) else ([], [])
+    chunks, ranges = RangeFilters(database).listed(place) if len(wanted[0]) else ([], [])
     while not asked.all(chunks, ranges):
-        listed, ranges = run(database, lambda conn: _listed(conn, place))
+        listed, ranges = RangeFilters(database).listed(place)
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
                 f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
@@ -156,15 +155,11 @@ class _Moved(Exception):
     """A chunk that was listed is not there: it was merged into another."""
 
 
-def _listed(connection: Connection, place: catalog.Place) -> tuple[list[Chunk], list[RangeFilter]]:
-    return catalog.visible(connection, place), range_filters.visible(connection, place)
-
-
 def _range_filter(database: Database, instance: str, of: RangeFilter) -> bloom.Filter | None:
     """The filter over several chunks, by what is in it: it is never another. None when it is gone or damaged."""
     known = _cache.filter_of(database, instance, of)
     if known is None:
-        known = run(database, lambda conn: range_filters.stored(conn, instance, of))
+        known = RangeFilters(database).stored(instance, of)
         if known is not None:
             known = _cache.keep_filter(database, instance, of, known)
     return known
@@ -178,7 +173,7 @@ def _filters(
         some = chunks[start : start + AT_ONCE]
         cached = {chunk: _cache.filter_of(database, instance, chunk, spare=spare) for chunk in some}
         missing = [chunk.key for chunk, known in cached.items() if known is None]
-        stored = run(database, lambda conn, keys=missing: catalog.filters(conn, instance, keys)) if missing else {}  # type: ignore[misc]
+        stored = Chunks(database).filters(instance, missing) if missing else {}  # type: ignore[misc]
         for chunk, known in cached.items():
             if known is None:
                 if chunk.key not in stored:
@@ -191,7 +186,7 @@ def _filters(
 def _made_again(database: Database, instance: str, chunk: Chunk) -> bloom.Filter:
     ids = _ids(database, instance, chunk)
     made = bloom.make(ids)
-    run(database, lambda conn: catalog.mend(conn, instance, chunk.key, made))
+    Chunks(database).mend(instance, chunk.key, made)
     known = bloom.read(made, len(ids[0]))
     assert known is not None
     return known
@@ -213,7 +208,7 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     if SLICES_FROM * asked > chunk.id_count or (keep and paid > chunk.id_count):
         return None
     _cache.pay(database, instance, chunk, paid)
-    parts = run(database, lambda conn: catalog.slices(conn, instance, chunk, starts.tolist(), ends.tolist()))
+    parts = Chunks(database).slices(instance, chunk, starts.tolist(), ends.tolist())
     if parts is None:
         raise _Moved
     return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk.id_count, some)
@@ -222,7 +217,7 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
 def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
     cached = _cache.ids_of(database, instance, chunk)
     if cached is None:
-        stored = run(database, lambda conn: catalog.ids(conn, instance, chunk.key))
+        stored = Chunks(database).ids(instance, chunk.key)
         if stored is None or not chunk.is_of(stored):
             raise _Moved  # under the same key there may be a merged chunk, of more ids
         cached = _cache.keep_ids(database, instance, chunk, unpack(stored))

@@ -8,12 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 from psycopg2 import sql as identifiers
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from onlyonce.catalog.binary_copy import ask_binary, copy, int4, int8, number
 from onlyonce.catalog.packed import BYTES
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model import stored_names
 from onlyonce.model.operate.collecting import BUCKET
 
@@ -81,85 +82,165 @@ class Place:
         return self.bucket < self.floor
 
 
-def visible(connection: Connection, place: Place) -> list[Chunk]:
-    """The chunks of earlier batches that can hold an id of this partition.
+@dataclass(frozen=True)
+class KeptBatch:
+    """A committed batch, and how many records of it are in `events`."""
 
-    Only batches below this one, so that a replay decides the same again in whatever order the Delta
-    commit and the catalog commit happened.
-    """
-    rows = ask(
-        connection, "catalog", "chunks",
-        instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
-        partition=place.partition, partitions=place.partitions,
-        only_bucket=place.bucket if place.probe == "own_bucket" else None,
-    )  # fmt: skip
-    return [Chunk(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
+    lineage: str
+    batch_id: int
+    bucket: int
+    partitions: int
+    kept: int
 
 
-def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
-    """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
-    found = ask_binary(connection, "catalog", "ids", **_key(instance, key))
-    return found[0][0] if found else None
+class Chunks(Transactions):
+    """The chunks of the catalog."""
 
+    @one_transaction
+    def visible(self, place: Place) -> list[Chunk]:
+        """The chunks of earlier batches that can hold an id of this partition.
 
-def in_bucket(connection: Connection, instance: str, lineage: str, bucket: int) -> list[bytes]:
-    """The packed ids of a lineage in a bucket, chunk by chunk."""
-    rows = ask(connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
-    return [bytes(row.ids) for row in rows]
+        Only batches below this one, so that a replay decides the same again in whatever order the Delta
+        commit and the catalog commit happened.
+        """
+        rows = ask(
+            self.connection, "catalog", "chunks",
+            instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
+            partition=place.partition, partitions=place.partitions,
+            only_bucket=place.bucket if place.probe == "own_bucket" else None,
+        )  # fmt: skip
+        return [Chunk(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
 
+    @one_transaction
+    def ids(self, instance: str, key: ChunkKey) -> bytes | None:
+        """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
+        found = ask_binary(self.connection, "catalog", "ids", **_key(instance, key))
+        return found[0][0] if found else None
 
-def slices(
-    connection: Connection, instance: str, chunk: Chunk, starts: list[int], ends: list[int]
-) -> list[bytes] | None:
-    """The packed ids of a chunk, from each start to before each end; None when it was merged.
+    @one_transaction
+    def in_bucket(self, instance: str, lineage: str, bucket: int) -> list[bytes]:
+        """The packed ids of a lineage in a bucket, chunk by chunk."""
+        rows = ask(self.connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
+        return [bytes(row.ids) for row in rows]
 
-    The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
-    """
-    rows = ask(
-        connection, "catalog", "slices", id_count=chunk.id_count, starts=starts, ends=ends, **_key(instance, chunk.key)
-    )
-    return [bytes(row.part) for row in rows] if rows else None
+    @one_transaction
+    def slices(self, instance: str, chunk: Chunk, starts: list[int], ends: list[int]) -> list[bytes] | None:
+        """The packed ids of a chunk, from each start to before each end; None when it was merged.
 
+        The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
+        """
+        rows = ask(
+            self.connection,
+            "catalog",
+            "slices",
+            id_count=chunk.id_count,
+            starts=starts,
+            ends=ends,
+            **_key(instance, chunk.key),
+        )
+        return [bytes(row.part) for row in rows] if rows else None
 
-def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
-    """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
-    found = ask_binary(
-        connection, "catalog", "filters",
-        instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
-        batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
-    )  # fmt: skip
-    return {
-        ChunkKey(number(bucket), (lineage or b"").decode(), number(batch_id), number(partition)): stored
-        for bucket, lineage, batch_id, partition, stored in found
-    }
+    @one_transaction
+    def filters(self, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
+        """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
+        found = ask_binary(
+            self.connection, "catalog", "filters",
+            instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
+            batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
+        )  # fmt: skip
+        return {
+            ChunkKey(number(bucket), (lineage or b"").decode(), number(batch_id), number(partition)): stored
+            for bucket, lineage, batch_id, partition, stored in found
+        }
 
+    @one_transaction
+    def mend(self, instance: str, key: ChunkKey, bloom: bytes) -> None:
+        """Store a filter that was made again, in place of one that was missing or damaged."""
+        do(self.connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
 
-def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> None:
-    """Store a filter that was made again, in place of one that was missing or damaged."""
-    do(connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
+    @one_transaction
+    def add(self, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
+        """Add this unit's chunk, in the transaction of its claim."""
+        row = (
+            place.instance.encode(),
+            int8(place.bucket),
+            place.lineage.encode(),
+            int8(place.batch_id),
+            int4(place.partition),
+            int4(place.partitions),
+            packed,
+            int4(len(packed) // BYTES),
+            bloom,
+            int8(ids_hash(packed)),
+        )
+        copy(self.connection, "catalog", "add_chunk", [row])
 
+    @one_transaction
+    def replace_ids(self, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
+        """Leave other ids in a chunk than it had."""
+        known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": ids_hash(packed), "filter": bloom}
+        do(self.connection, "catalog", "replace_ids", **known, **_key(instance, key))
 
-def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
-    """Add this unit's chunk, in the transaction of its claim."""
-    row = (
-        place.instance.encode(),
-        int8(place.bucket),
-        place.lineage.encode(),
-        int8(place.batch_id),
-        int4(place.partition),
-        int4(place.partitions),
-        packed,
-        int4(len(packed) // BYTES),
-        bloom,
-        int8(ids_hash(packed)),
-    )
-    copy(connection, "catalog", "add_chunk", [row])
+    @one_transaction
+    def note_look_ups(self, unique_id: str, took: LookUps) -> None:
+        """Note in a unit what its look-ups came to, in the transaction of its claim."""
+        if took.spared or took.made:
+            do(
+                self.connection, "catalog", "note_look_ups",
+                unique_id=unique_id, spared=took.spared, false_positives=took.false_positives, near=took.near,
+            )  # fmt: skip
 
+    @one_transaction
+    def without_ids(self, instance: str) -> list[KeptBatch]:
+        """The at-least-once batches whose ids are wanted and not in the catalog."""
+        rows = ask(self.connection, "catalog", "without_ids", instance=instance)
+        return [KeptBatch(**row._mapping) for row in rows]
 
-def replace_ids(connection: Connection, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
-    """Leave other ids in a chunk than it had."""
-    known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": ids_hash(packed), "filter": bloom}
-    do(connection, "catalog", "replace_ids", **known, **_key(instance, key))
+    @one_transaction
+    def ids_added(self, lineage: str, batch_id: int) -> bool:
+        """Note that the ids of a batch are added, in their transaction; False when another driver has added them."""
+        return bool(ask(self.connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
+
+    @one_transaction
+    def floor(self, instance: str) -> int:
+        """The collection floor of a batch that keeps no ids, held until the transaction ends."""
+        return int(ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor)
+
+    @one_transaction
+    def ensure_bucket(self, instance: str, bucket: int) -> int:
+        """Make the partition of a bucket before a batch needs it; gives the collection floor.
+
+        Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
+        CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
+        """
+        row = ask(self.connection, "catalog", "floor", instance=instance)[0]
+        parent = stored_names.catalog_table(row.instance_no)
+        child = stored_names.bucket_table(row.instance_no, bucket)
+        if bucket >= row.gc_floor and not self._exists(child):
+            locks.wait(self.connection, stored_names.buckets_lock(instance))
+            if not self._exists(parent):
+                self._make(parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)")
+            if not self._exists(child):
+                self._make(child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
+        return int(row.gc_floor)
+
+    def _exists(self, table: str) -> bool:
+        found = self.connection.execute(
+            text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"{stored_names.PRIVATE_SCHEMA}.{table}"}
+        )
+        return bool(found.scalar())
+
+    def _make(self, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
+        cursor = self.connection.connection.cursor()
+        names = {
+            "child": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, child),
+            "parent": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, parent),
+            "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
+            "by": identifiers.SQL(by),
+        }
+        make = "CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) {by}"
+        cursor.execute(identifiers.SQL(make).format(**names))
+        cursor.execute(identifiers.SQL("ALTER TABLE {parent} ATTACH PARTITION {child} {bounds}").format(**names))
 
 
 @dataclass(frozen=True)
@@ -176,51 +257,6 @@ class LookUps:
     near: int = 0
 
 
-def note_look_ups(connection: Connection, unique_id: str, took: LookUps) -> None:
-    """Note in a unit what its look-ups came to, in the transaction of its claim."""
-    if took.spared or took.made:
-        do(
-            connection, "catalog", "note_look_ups",
-            unique_id=unique_id, spared=took.spared, false_positives=took.false_positives, near=took.near,
-        )  # fmt: skip
-
-
-def without_ids(connection: Connection, instance: str) -> list[Any]:
-    """The at-least-once batches (lineage, batch_id, bucket, partitions, kept) whose ids are wanted and not in the
-    catalog."""
-    return ask(connection, "catalog", "without_ids", instance=instance)
-
-
-def ids_added(connection: Connection, lineage: str, batch_id: int) -> bool:
-    """Note that the ids of a batch are added, in their transaction; False when another driver has added them."""
-    return bool(ask(connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
-
-
-def floor(connection: Connection, instance: str) -> int:
-    """The collection floor of a batch that keeps no ids, held until the transaction ends."""
-    return int(ask(connection, "catalog", "floor", instance=instance)[0].gc_floor)
-
-
-def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
-    """Make the partition of a bucket before a batch needs it; gives the collection floor.
-
-    Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
-    CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
-    """
-    row = ask(connection, "catalog", "floor", instance=instance)[0]
-    parent = stored_names.catalog_table(row.instance_no)
-    child = stored_names.bucket_table(row.instance_no, bucket)
-    if bucket >= row.gc_floor and not _exists(connection, child):
-        locks.wait(connection, stored_names.buckets_lock(instance))
-        if not _exists(connection, parent):
-            _make(
-                connection, parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)"
-            )
-        if not _exists(connection, child):
-            _make(connection, child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
-    return int(row.gc_floor)
-
-
 def ids_hash(packed: bytes) -> int:
     """The hash of a chunk's ids: 64 bits with a sign, as PostgreSQL has them."""
     return int.from_bytes(xxhash.xxh3_64_digest(packed), "big", signed=True)
@@ -231,23 +267,3 @@ def _key(instance: str, key: ChunkKey) -> dict[str, Any]:
         "instance": instance, "bucket": key.bucket, "lineage": key.lineage, "batch_id": key.batch_id,
         "partition": key.partition,
     }  # fmt: skip
-
-
-def _exists(connection: Connection, table: str) -> bool:
-    found = connection.execute(
-        text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"{stored_names.PRIVATE_SCHEMA}.{table}"}
-    )
-    return bool(found.scalar())
-
-
-def _make(connection: Connection, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
-    cursor = connection.connection.cursor()
-    names = {
-        "child": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, child),
-        "parent": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, parent),
-        "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
-        "by": identifiers.SQL(by),
-    }
-    make = "CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) {by}"
-    cursor.execute(identifiers.SQL(make).format(**names))
-    cursor.execute(identifiers.SQL("ALTER TABLE {parent} ATTACH PARTITION {child} {bounds}").format(**names))

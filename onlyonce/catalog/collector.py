@@ -9,17 +9,19 @@ uses is left for the next time. It is below the floor, so no batch asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg2 import sql as identifiers
-from sqlalchemy import Connection
 
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Scope, Transactions, one_transaction
 from onlyonce.model import stored_names
 from onlyonce.model.operate import collecting
 
+T = TypeVar("T")
 SHORT_WAIT = "500ms"
 """How long a drop waits for running look-ups, while new ones queue behind it. They are short, so it is enough."""
 
@@ -52,92 +54,101 @@ class Run:
     ended: bool
 
 
-def instances(connection: Connection) -> list[tuple[str, str]]:
-    """(instance, pipeline) of all that is registered."""
-    return [(row.instance, row.pipeline) for row in ask(connection, "collect", "instances")]
+class Collector(Transactions):
+    """What a collection removes from the catalog."""
 
+    @one_transaction
+    def instances(self) -> list[tuple[str, str]]:
+        """(instance, pipeline) of all that is registered."""
+        return [(row.instance, row.pipeline) for row in ask(self.connection, "collect", "instances")]
 
-def no_new_run(connection: Connection) -> None:
-    """Until the transaction ends nobody registers an instance, so none lists an inbox for the first time."""
-    do(connection, "collect", "no_new_run")
+    @one_transaction
+    def without_new_runs(self, work: Callable[[Scope], T]) -> T:
+        """Do some work while nobody registers an instance, so none lists an inbox for the first time."""
+        do(self.connection, "collect", "no_new_run")
+        return work(self.connection)
 
+    @one_transaction
+    def runs(self, pipelines: list[str]) -> list[Run]:
+        """All instances of some pipelines."""
+        return [Run(*tuple(row)) for row in ask(self.connection, "collect", "runs", pipelines=pipelines)]
 
-def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
-    """All instances of some pipelines."""
-    return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
+    @one_transaction
+    def committed_cuts(self, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
+        """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed,
+        each with the files that it could not read.
 
+        `source`: of which of several sources."""
+        rows = ask(
+            self.connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or ""
+        )
+        return {row.batch_no: row.facts for row in rows}
 
-def committed_cuts(
-    connection: Connection, instance: str, numbers: list[int], source: str | None = None
-) -> dict[int, dict[str, str]]:
-    """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each
-    with the files that it could not read.
+    @one_transaction
+    def near_horizon(self) -> list[collecting.NearHorizon]:
+        """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how
+        many."""
+        # One after the other: an index is used for a floor that is known, and not for one that is joined.
+        found = (
+            ask(self.connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
+            for row in ask(self.connection, "collect", "instances")
+        )
+        return [collecting.NearHorizon(**row._mapping) for rows in found for row in rows]
 
-    `source`: of which of several sources."""
-    rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or "")
-    return {row.batch_no: row.facts for row in rows}
+    @one_transaction
+    def raise_floor(self, instance: str, horizon: int) -> tuple[int, int]:
+        """Decide on the floor and store it; gives (before, after)."""
+        before = int(ask(self.connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
+        rows = ask(self.connection, "collect", "known", instance=instance, floor=before)
+        begun = [row for row in rows if row.state == "begun"]
+        held = ask(self.connection, "collect", "held", instance=instance)[0].bucket
+        newest = ask(self.connection, "collect", "newest", instance=instance)
+        known = collecting.Known(
+            floor=before,
+            committed=[row.bucket for row in rows if row.state == "committed"],
+            uncommitted=[row.bucket for row in begun],
+            begun_with=[row.begun_with for row in begun],
+            unacknowledged=[] if held is None else [held],
+            newest=newest[0].bucket if newest else None,
+        )
+        after = collecting.floor(known, horizon)
+        do(self.connection, "collect", "raise_floor", instance=instance, floor=after)
+        return before, after
 
+    @one_transaction
+    def below_floor(self, instance: str) -> list[Bucket]:
+        """The buckets that may go, oldest first: those below the stored floor."""
+        row = ask(self.connection, "catalog", "floor", instance=instance)[0]
+        found = ask(
+            self.connection,
+            "collect",
+            "buckets_below",
+            parent=stored_names.catalog_table(row.instance_no),
+            floor=row.gc_floor,
+        )
+        return [Bucket(r.name, r.bucket, r.detaching) for r in found]
 
-def near_horizon(connection: Connection) -> list[dict[str, Any]]:
-    """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how many."""
-    # One after the other: an index is used for a floor that is known, and not for one that is joined.
-    found = (
-        ask(connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
-        for row in ask(connection, "collect", "instances")
-    )
-    return [dict(row._mapping) for rows in found for row in rows]
+    @one_transaction
+    def drop(self, instance: str, gone: Bucket) -> Dropped | None:
+        """Drop one bucket, whatever it holds; None when another collector was faster.
 
+        Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
+        """
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
+        ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
+        size = ask(self.connection, "collect", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
+        if size is None:
+            return None
+        if gone.detaching:
+            parent = gone.name.rsplit("_", 1)[0]
+            self._on("ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
+        chunks, ids = self._on("SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
+        self._on("DROP TABLE {child}", child=gone.name)
+        do(self.connection, "collect", "unlist", instance=instance, bucket=gone.bucket)
+        return Dropped(gone.bucket, chunks, ids, size)
 
-def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[int, int]:
-    """Decide on the floor and store it; gives (before, after)."""
-    before = int(ask(connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
-    rows = ask(connection, "collect", "known", instance=instance, floor=before)
-    begun = [row for row in rows if row.state == "begun"]
-    held = ask(connection, "collect", "held", instance=instance)[0].bucket
-    newest = ask(connection, "collect", "newest", instance=instance)
-    known = collecting.Known(
-        floor=before,
-        committed=[row.bucket for row in rows if row.state == "committed"],
-        uncommitted=[row.bucket for row in begun],
-        begun_with=[row.begun_with for row in begun],
-        unacknowledged=[] if held is None else [held],
-        newest=newest[0].bucket if newest else None,
-    )
-    after = collecting.floor(known, horizon)
-    do(connection, "collect", "raise_floor", instance=instance, floor=after)
-    return before, after
-
-
-def below_floor(connection: Connection, instance: str) -> list[Bucket]:
-    """The buckets that may go, oldest first: those below the stored floor."""
-    row = ask(connection, "catalog", "floor", instance=instance)[0]
-    found = ask(
-        connection, "collect", "buckets_below", parent=stored_names.catalog_table(row.instance_no), floor=row.gc_floor
-    )
-    return [Bucket(r.name, r.bucket, r.detaching) for r in found]
-
-
-def drop(connection: Connection, instance: str, gone: Bucket) -> Dropped | None:
-    """Drop one bucket, whatever it holds; None when another collector was faster.
-
-    Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
-    """
-    locks.wait(connection, stored_names.catalog_lock(instance))
-    ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
-    size = ask(connection, "collect", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
-    if size is None:
-        return None
-    if gone.detaching:
-        parent = gone.name.rsplit("_", 1)[0]
-        _on(connection, "ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
-    chunks, ids = _on(connection, "SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
-    _on(connection, "DROP TABLE {child}", child=gone.name)
-    do(connection, "collect", "unlist", instance=instance, bucket=gone.bucket)
-    return Dropped(gone.bucket, chunks, ids, size)
-
-
-def _on(connection: Connection, statement: str, **tables: str) -> Any:
-    names = {key: identifiers.Identifier(stored_names.PRIVATE_SCHEMA, name) for key, name in tables.items()}
-    cursor = connection.connection.cursor()
-    cursor.execute(identifiers.SQL(statement).format(**names))
-    return cursor.fetchone() if cursor.description else None
+    def _on(self, statement: str, **tables: str) -> Any:
+        names = {key: identifiers.Identifier(stored_names.PRIVATE_SCHEMA, name) for key, name in tables.items()}
+        cursor = self.connection.connection.cursor()
+        cursor.execute(identifiers.SQL(statement).format(**names))
+        return cursor.fetchone() if cursor.description else None

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
-from onlyonce.catalog.chunks import Chunk, Place, ids_hash
+from onlyonce.catalog.chunks import Chunk, Chunks, Place, ids_hash
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken
@@ -60,16 +60,85 @@ class RangeFilter:
     id_count: int
 
 
-def visible(connection: Connection, place: Place) -> list[RangeFilter]:
-    """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone is
-    asked."""
-    if place.probe == "own_bucket":
-        return []
-    rows = ask(
-        connection, "range_filters", "visible",
-        instance=place.instance, floor=place.floor, partition=place.partition, partitions=place.partitions,
-    )  # fmt: skip
-    return [_of(row) for row in rows]
+class RangeFilters(Transactions):
+    """The filters over several chunks."""
+
+    @one_transaction
+    def visible(self, place: Place) -> list[RangeFilter]:
+        """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone
+        is asked."""
+        if place.probe == "own_bucket":
+            return []
+        rows = ask(
+            self.connection, "range_filters", "visible",
+            instance=place.instance, floor=place.floor, partition=place.partition, partitions=place.partitions,
+        )  # fmt: skip
+        return [_of(row) for row in rows]
+
+    @one_transaction
+    def listed(self, place: Place) -> tuple[list[Chunk], list[RangeFilter]]:
+        """The chunks and filters that are asked for ids of this partition."""
+        return Chunks(self.connection).visible(place), self.visible(place)
+
+    @one_transaction
+    def stored(self, instance: str, of: RangeFilter) -> bloom.Filter | None:
+        """The filter; None when it is not there any more.
+
+        A damaged one is removed, so that the next collection makes it again.
+        """
+        named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
+        rows = ask(self.connection, "range_filters", "filter", **named)
+        known = bloom.read(bytes(rows[0].filter), of.id_count) if rows else None
+        if rows and known is None:
+            do(self.connection, "range_filters", "remove", **named)
+        return known
+
+    @one_transaction
+    def remove_below(self, instance: str) -> int:
+        """Remove those of which all buckets are below the floor; gives their number."""
+        floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
+        return do(self.connection, "range_filters", "remove_below", instance=instance, floor=floor)
+
+    @one_transaction
+    def wanted(self, instance: str) -> list[Block]:
+        """The blocks of which a filter is to be made, by what there is now."""
+        newest = ask(self.connection, "range_filters", "newest", instance=instance)[0].bucket
+        if newest is None:
+            return []
+        floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
+        chunks: dict[tuple[int, int], dict[int, filter_ranges.Chunks]] = defaultdict(lambda: defaultdict(dict))
+        for row in ask(self.connection, "range_filters", "chunks", instance=instance, floor=floor, newest=newest):
+            chunks[row.partitions, row.partition][row.bucket][row.ids_hash] = row.id_count
+        known: dict[tuple[int, int], dict[filter_ranges.Range, set[int]]] = defaultdict(dict)
+        for one in map(_of, ask(self.connection, "range_filters", "all", instance=instance)):
+            known[one.block.partitions, one.block.partition][one.block.first, one.block.last] = set(one.hashes)
+        return [
+            Block(*layout, *block)
+            for layout, some in chunks.items()
+            for block in filter_ranges.wanted(some, known[layout], floor, newest)
+        ]
+
+    @one_transaction
+    def make(self, instance: str, block: Block) -> int:
+        """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their
+        number."""
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
+        rows = ask(self.connection, "range_filters", "ids", instance=instance, **block.key)
+        count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
+        if len(hashes) < 2 or count > filter_ranges.FULL:
+            return 0  # it has changed since it was chosen; the next collection looks again
+        made = bloom.make(_ids(instance, rows), PROBES)
+        do(
+            self.connection, "range_filters", "add",
+            instance=instance, chunk_hashes=hashes, id_count=count, filter=made, **block.key,
+        )  # fmt: skip
+        passing("ranges-before-commit")
+        return count
+
+    @one_transaction
+    def forget(self, instance: str, bucket: int) -> None:
+        """Remove the filters over a bucket, in the transaction that erases ids from its chunks."""
+        do(self.connection, "range_filters", "forget", instance=instance, bucket=bucket)
 
 
 def shared(
@@ -85,66 +154,6 @@ def shared(
             answered = set(under)
             alone = [chunk for chunk in alone if chunk not in answered]
     return groups, alone
-
-
-def stored(connection: Connection, instance: str, of: RangeFilter) -> bloom.Filter | None:
-    """The filter; None when it is not there any more.
-
-    A damaged one is removed, so that the next collection makes it again.
-    """
-    named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
-    rows = ask(connection, "range_filters", "filter", **named)
-    known = bloom.read(bytes(rows[0].filter), of.id_count) if rows else None
-    if rows and known is None:
-        do(connection, "range_filters", "remove", **named)
-    return known
-
-
-def remove_below(connection: Connection, instance: str) -> int:
-    """Remove those of which all buckets are below the floor; gives their number."""
-    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
-    return do(connection, "range_filters", "remove_below", instance=instance, floor=floor)
-
-
-def wanted(connection: Connection, instance: str) -> list[Block]:
-    """The blocks of which a filter is to be made, by what there is now."""
-    newest = ask(connection, "range_filters", "newest", instance=instance)[0].bucket
-    if newest is None:
-        return []
-    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
-    chunks: dict[tuple[int, int], dict[int, filter_ranges.Chunks]] = defaultdict(lambda: defaultdict(dict))
-    for row in ask(connection, "range_filters", "chunks", instance=instance, floor=floor, newest=newest):
-        chunks[row.partitions, row.partition][row.bucket][row.ids_hash] = row.id_count
-    known: dict[tuple[int, int], dict[filter_ranges.Range, set[int]]] = defaultdict(dict)
-    for one in map(_of, ask(connection, "range_filters", "all", instance=instance)):
-        known[one.block.partitions, one.block.partition][one.block.first, one.block.last] = set(one.hashes)
-    return [
-        Block(*layout, *block)
-        for layout, some in chunks.items()
-        for block in filter_ranges.wanted(some, known[layout], floor, newest)
-    ]
-
-
-def make(connection: Connection, instance: str, block: Block) -> int:
-    """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their
-    number."""
-    locks.wait(connection, stored_names.catalog_lock(instance))
-    rows = ask(connection, "range_filters", "ids", instance=instance, **block.key)
-    count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
-    if len(hashes) < 2 or count > filter_ranges.FULL:
-        return 0  # it has changed since it was chosen; the next collection looks again
-    made = bloom.make(_ids(instance, rows), PROBES)
-    do(
-        connection, "range_filters", "add",
-        instance=instance, chunk_hashes=hashes, id_count=count, filter=made, **block.key,
-    )  # fmt: skip
-    passing("ranges-before-commit")
-    return count
-
-
-def forget(connection: Connection, instance: str, bucket: int) -> None:
-    """Remove the filters over a bucket, in the transaction that erases ids from its chunks."""
-    do(connection, "range_filters", "forget", instance=instance, bucket=bucket)
 
 
 def _ids(instance: str, rows: list[Any]) -> packed.Ids:

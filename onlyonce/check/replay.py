@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.operate import removals
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.batches import Batches, Received
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import stored_names
@@ -80,10 +80,10 @@ def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Fr
     return tables.as_of(spark, lookups, tables.newest(lookups)).frames
 
 
-def _batch(instance: str, number: int) -> tuple[list[Any], int]:
+def _batch(instance: str, number: int) -> tuple[list[Received], int]:
     """The batch, and how many of its records are removed. Raises Refused where all are."""
     database = Database(settings.database_url())
-    found = run(database, lambda conn: batches.receive_batch(conn, instance, number))
+    found = Batches(database).receive_batch(instance, number)
     if not found:
         raise Refused(
             f"{instance} has no committed batch {number} of receive",
@@ -91,14 +91,9 @@ def _batch(instance: str, number: int) -> tuple[list[Any], int]:
             hint=f"onlyonce batches {instance} shows those that there are",
         )
     [batch] = found
-    gone, kept = run(
-        database,
-        lambda conn: (
-            removals.removed_of(conn, batch.lineage, batch.batch_id, "kept"),
-            removals.kept_from(conn, instance),
-        ),
-    )
+    gone = Removals(database).removed_of(batch.lineage, batch.batch_id, "kept")
     if gone and gone == batch.kept:
+        kept = Removals(database).kept_from(instance)
         raise Refused(
             f"all records of batch {number} of {instance} are removed from `events` (keep_events)",
             data=NOTHING,

@@ -43,7 +43,6 @@ def sql(
 ) -> None:
     """Ask the views. The role sees the views and the results, and can change nothing."""
     from onlyonce import settings
-    from onlyonce.commitlog import views
     from onlyonce.model.errors import Refused
 
     if url == bool(statement):
@@ -51,22 +50,20 @@ def sql(
     if url:
         print(there(settings.reader_url).replace("+psycopg2", ""))
         return
-    give(read(lambda conn: views.free(conn, statement)), as_json)
+    give(read(lambda views: views.free(statement)), as_json)
 
 
 def status(as_json: Json = False) -> None:
     """One row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
-    from onlyonce.commitlog import views
 
-    give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")
+    give(read(lambda views: views.rows("status")), as_json, empty="no pipeline has run yet")
 
 
 def lag(as_json: Json = False) -> None:
     """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has
     committed."""
-    from onlyonce.commitlog import views
 
-    give(read(lambda conn: views.rows(conn, "lag")), as_json, empty="no pipeline has run yet")
+    give(read(lambda views: views.rows("lag")), as_json, empty="no pipeline has run yet")
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:

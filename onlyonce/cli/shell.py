@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -22,6 +22,9 @@ from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
 from onlyonce.session.ending import ended
+
+if TYPE_CHECKING:
+    from onlyonce.commitlog.views import Views
 
 
 def _named(incomplete: str) -> list[str]:
@@ -205,7 +208,7 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
-def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
+def read(work: Callable[[Views], list[tables.Row]]) -> list[tables.Row]:
     """The rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
 
     One attempt: a person who waits wants to know at once that the database is away. Raises Retryable then,
@@ -213,12 +216,13 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
     """
     from sqlalchemy.exc import DBAPIError
 
-    from onlyonce.database.connect import Database, transaction
+    from onlyonce.commitlog.views import Views
+    from onlyonce.database.connect import Database
 
     url = there(settings.reader_url)
     try:
-        with transaction(Database(url, "onlyonce-reader")) as connection:
-            return work(connection)
+        with Views.once(Database(url, "onlyonce-reader")) as views:
+            return work(views)
     except DBAPIError as error:
         raise _refused_by_database(error) from error
 
@@ -271,9 +275,7 @@ def started_database() -> None:
 
 def rows_of(instance: str, query: str, **parameters: Any) -> list[tables.Row]:
     """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
-    from onlyonce.commitlog import views
-
-    found = read(lambda conn: views.rows(conn, query, instance=instance, **parameters))
+    found = read(lambda views: views.rows(query, instance=instance, **parameters))
     return found or _none_of(instance)
 
 

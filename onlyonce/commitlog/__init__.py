@@ -1,7 +1,7 @@
 """PostgreSQL, the authority on what is committed.
 
-Every function takes a connection and never commits it: the caller owns the transaction (`database.connect.run`,
-`database.connect.transaction`). SQL is in `sql/*.sql`, by name.
+Each concern is a class. A method is one transaction, or a part of the one in which it is called
+(`database.transactions`). SQL is in `sql/*.sql`, by name.
 
 | module        | holds                                                            |
 |---------------|------------------------------------------------------------------|

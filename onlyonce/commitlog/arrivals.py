@@ -30,10 +30,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.operate import dropping
+from onlyonce.commitlog.operate.dropping import Drops
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.batch import EPOCH, to_micros
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate.collecting import BUCKET
@@ -43,45 +42,64 @@ MOST = timedelta(minutes=15)
 """A corrected arrival may be so far ahead of the clock: into the next bucket."""
 
 
-def corrected(connection: Connection, instance: str) -> Corrections:
-    """Return what was corrected of an instance."""
-    rows = ask(connection, "arrivals", "corrected", instance=instance)
-    return Corrections(rows[0].arrival if rows else None, {row.registry: row.batch_no for row in rows})
+class Arrivals(Transactions):
+    """When input arrived, where that was corrected."""
 
+    @one_transaction
+    def corrected(self, instance: str) -> Corrections:
+        """Return what was corrected of an instance."""
+        rows = ask(self.connection, "arrivals", "corrected", instance=instance)
+        return Corrections(rows[0].arrival if rows else None, {row.registry: row.batch_no for row in rows})
 
-def correct(connection: Connection, instance: str, registered: Callable[[], Mapping[str, int]]) -> datetime:
-    """Let all that is registered count as arrived now, at the latest; return that time.
+    @one_transaction
+    def correct(self, instance: str, registered: Callable[[], Mapping[str, int]]) -> datetime:
+        """Let all that is registered count as arrived now, at the latest; return that time.
 
-    `registered` reads the last batch of each registry.
-    """
-    if at_work := dropping.look(connection, instance, None).at_work:
-        raise Retryable(
-            f"a driver of {at_work[0]} is at work",
-            data="nothing was changed",
-            hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
+        `registered` reads the last batch of each registry.
+        """
+        if at_work := Drops(self.connection).look(instance, None).at_work:
+            raise Retryable(
+                f"a driver of {at_work[0]} is at work",
+                data="nothing was changed",
+                hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
+            )
+        found = ask(self.connection, "arrivals", "now", instance=instance)[0]
+        if begun := ask(self.connection, "arrivals", "begun", instance=instance):
+            batch = f"{begun[0].lineage}/{begun[0].batch_id}"
+            raise Refused(
+                f"batch {batch} has begun with the arrival that is ahead",
+                data="nothing was changed",
+                hint=f"onlyonce run {instance} ends it; then run the same command again",
+            )
+        arrival, floor = _free(found)
+        if arrival > found.now + MOST:
+            raise Refused(
+                f"ids of {instance} were removed up to {arrival:%Y-%m-%d %H:%M} UTC, by the arrival that is ahead",
+                data="nothing was changed; an arrival before that time would count these ids as live again",
+                hint=f"begin again: put the archived input back, onlyonce drop {instance} --tables --yes, then run it",
+            )
+        do(self.connection, "arrivals", "forget", instance=instance)
+        for registry, batch_no in registered().items():
+            do(
+                self.connection,
+                "arrivals",
+                "correct",
+                instance=instance,
+                registry=registry,
+                batch_no=batch_no,
+                arrival=arrival,
+            )
+        do(self.connection, "arrivals", "lower_floor", instance=instance, floor=floor)
+        do(
+            self.connection,
+            "arrivals",
+            "correct_batches",
+            instance=instance,
+            micros=to_micros(arrival),
+            arrival=arrival,
         )
-    found = ask(connection, "arrivals", "now", instance=instance)[0]
-    if begun := ask(connection, "arrivals", "begun", instance=instance):
-        batch = f"{begun[0].lineage}/{begun[0].batch_id}"
-        raise Refused(
-            f"batch {batch} has begun with the arrival that is ahead",
-            data="nothing was changed",
-            hint=f"onlyonce run {instance} ends it; then run the same command again",
-        )
-    arrival, floor = _free(found)
-    if arrival > found.now + MOST:
-        raise Refused(
-            f"ids of {instance} were removed up to {arrival:%Y-%m-%d %H:%M} UTC, by the arrival that is ahead",
-            data="nothing was changed; an arrival before that time would count these ids as live again",
-            hint=f"begin again: put the archived input back, onlyonce drop {instance} --tables --yes, then run it",
-        )
-    do(connection, "arrivals", "forget", instance=instance)
-    for registry, batch_no in registered().items():
-        do(connection, "arrivals", "correct", instance=instance, registry=registry, batch_no=batch_no, arrival=arrival)
-    do(connection, "arrivals", "lower_floor", instance=instance, floor=floor)
-    do(connection, "arrivals", "correct_batches", instance=instance, micros=to_micros(arrival), arrival=arrival)
-    do(connection, "arrivals", "correct_closes", instance=instance, micros=to_micros(arrival))
-    return arrival
+        do(self.connection, "arrivals", "correct_closes", instance=instance, micros=to_micros(arrival))
+        return arrival
 
 
 def _free(found: Any) -> tuple[datetime, int]:

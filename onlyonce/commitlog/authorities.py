@@ -17,19 +17,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import ArgumentError
 
 from onlyonce import environment, settings
-from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.units import Unit, Units
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do, run, transaction
 from onlyonce.database.migrate import migrate_authority
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 
@@ -91,69 +90,114 @@ def adopt(platform: Database, driver: Driver, authority: str) -> None:
     there, which = _opened(authority)
 
     def remember(connection: Connection) -> UUID | None:
-        lineages.check_epoch(connection, driver.lineage, driver.epoch)
-        _remember(connection, Elsewhere(driver.lineage, authority, which))
-        return identity(connection)
+        Lineages(connection).check_epoch(driver.lineage, driver.epoch)
+        Authorities(connection)._remember(Elsewhere(driver.lineage, authority, which))
+        return Authorities(connection).identity()
 
     ours = run(platform, remember)
-    run(there, lambda conn: _tell(conn, driver, authority, ours))
+    Authorities(there)._tell(driver, authority, ours)
 
 
-def remembered(connection: Connection, names: list[str]) -> list[Elsewhere]:
-    """Where units of some lineages may be beside the platform's own database."""
-    return [Elsewhere(*tuple(row)) for row in ask(connection, "authorities", "remembered", lineages=names)]
+class Authorities(Transactions):
+    """The databases in which lineages may have units."""
 
+    @one_transaction
+    def remembered(self, names: list[str]) -> list[Elsewhere]:
+        """Where units of some lineages may be beside the platform's own database."""
+        return [Elsewhere(*tuple(row)) for row in ask(self.connection, "authorities", "remembered", lineages=names)]
 
-def fence(connection: Connection, driver: Driver) -> None:
-    """Raise the driver's epoch wherever its lineage may have units: no older driver commits anything any more.
+    @one_transaction
+    def fence(self, driver: Driver) -> None:
+        """Raise the driver's epoch wherever its lineage may have units: no older driver commits anything any more.
 
-    The caller holds the epoch in the platform's database, or has just bumped it.
-    """
-    for one in remembered(connection, [driver.lineage]):
-        with _told(one):
-            there, which = _opened(one.authority)
-            _remember(connection, replace(one, database_id=which))
-            ours = identity(connection)
-            run(there, partial(_tell, driver=driver, authority=one.authority, ours=ours))
+        The caller holds the epoch in the platform's database, or has just bumped it.
+        """
+        for one in self.remembered([driver.lineage]):
+            with _told(one):
+                there, which = _opened(one.authority)
+                self._remember(replace(one, database_id=which))
+                ours = self.identity()
+                Authorities(there)._tell(driver, one.authority, ours)
 
+    @one_transaction
+    def units_elsewhere(self, driver: Driver, batch_id: int) -> list[Unit]:
+        """The units of a batch that other databases alone have.
 
-def units_elsewhere(connection: Connection, driver: Driver, batch_id: int) -> list[Any]:
-    """The units of a batch that other databases alone have, as rows of the query `of_batch`.
+        Fences first, so the answer stays.
+        """
+        self.fence(driver)
+        return self.look(driver.lineage, batch_id)
 
-    Fences first, so the answer stays.
-    """
-    fence(connection, driver)
-    return look(connection, driver.lineage, batch_id)
+    @one_transaction
+    def look(self, lineage: str, batch_id: int) -> list[Unit]:
+        """The same at this moment, without a fence: an older driver may be about to commit more. For who only looks."""
+        logged = {row.unique_id for row in Units(self.connection).of_batch(lineage, batch_id)}
+        found = []
+        for one in self.remembered([lineage]):
+            with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
+                _check(one, Authorities(there).identity())
+                found += Units(there).of_batch(lineage, batch_id) if Authorities(there).is_there("units") else []
+        return [row for row in found if row.unique_id not in logged]
 
+    @one_transaction
+    def refuse_forgotten(self, driver: Driver) -> None:
+        """A log restored from an older backup than a sink's own database: a new life would write again what is
+        there."""
+        begun = Lineages(self.connection).last_batches(driver.lineage)[0]
+        for one in self.remembered([driver.lineage]):
+            with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
+                _check(one, Authorities(there).identity())
+                rows = (
+                    ask(there, "authorities", "newest", lineage=one.lineage)
+                    if Authorities(there).is_there("units")
+                    else []
+                )
+            newest = rows[0].batch_id if rows else None
+            if newest is not None and newest > (-1 if begun is None else begun):
+                raise Refused(
+                    f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows "
+                    f"none after {begun}",
+                    data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches "
+                    "again",
+                    hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints "
+                    "from one moment",
+                )
 
-def look(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
-    """The same at this moment, without a fence: an older driver may be about to commit more. For who only looks."""
-    logged = {row.unique_id for row in units.of_batch(connection, lineage, batch_id)}
-    found = []
-    for one in remembered(connection, [lineage]):
-        with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
-            _check(one, identity(there))
-            found += units.of_batch(there, lineage, batch_id) if is_there(there, "units") else []
-    return [row for row in found if row.unique_id not in logged]
+    @one_transaction
+    def settled(self) -> list[tuple[Elsewhere, int]]:
+        """Where units may be that nobody asks for any more, each with the last batch of which that is so."""
+        rows = ask(self.connection, "authorities", "settled")
+        return [(Elsewhere(row.lineage, row.authority, row.database_id), row.upto) for row in rows]
 
-
-def refuse_forgotten(connection: Connection, driver: Driver) -> None:
-    """A log restored from an older backup than a sink's own database: a new life would write again what is there."""
-    begun = lineages.last_batches(connection, driver.lineage)[0]
-    for one in remembered(connection, [driver.lineage]):
-        with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
-            _check(one, identity(there))
-            rows = ask(there, "authorities", "newest", lineage=one.lineage) if is_there(there, "units") else []
-        newest = rows[0].batch_id if rows else None
-        if newest is not None and newest > (-1 if begun is None else begun):
+    @one_transaction
+    def _tell(self, driver: Driver, authority: str, ours: UUID | None) -> None:
+        """Tell the epoch, if the lineage is this platform's there. Raises Refused, Superseded."""
+        do(self.connection, "authorities", "own", lineage=driver.lineage, platform=str(ours))
+        if str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours):
             raise Refused(
-                f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows "
-                f"none after {begun}",
-                data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches "
-                "again",
-                hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints "
-                "from one moment",
+                f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
+                data="nothing was written; the units and rows there are the other platform's",
+                hint="give the pipeline another name or its sink another database. If that platform is gone: its "
+                "rows, and what "
+                "onlyonce_private has of the lineage there, must go first",
             )
+        Lineages(self.connection).adopt(driver)
+
+    def _remember(self, one: Elsewhere) -> None:
+        kept = ask(self.connection, "authorities", "remember", **vars(one))[0].database_id
+        _check(replace(one, database_id=kept), one.database_id)
+
+    @one_transaction
+    def identity(self) -> UUID | None:
+        """Which database this is; None if its tables are not made yet."""
+        if not self.is_there("this_database"):
+            return None
+        return UUID(str(ask(self.connection, "authorities", "identity")[0].id))
+
+    @one_transaction
+    def is_there(self, table: str) -> bool:
+        """Whether a database has one of our tables."""
+        return bool(ask(self.connection, "authorities", "is_there", table=table)[0].there)
 
 
 def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
@@ -162,52 +206,15 @@ def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
     Again until 0.
     """
     with _told(one), transaction(Database(url_of(one.authority), "onlyonce-collect")) as there:
-        _check(one, identity(there))
+        _check(one, Authorities(there).identity())
         return do(there, "authorities", "remove_units", lineage=one.lineage, upto=upto, at_once=at_once)
-
-
-def settled(connection: Connection) -> list[tuple[Elsewhere, int]]:
-    """Where units may be that nobody asks for any more, each with the last batch of which that is so."""
-    rows = ask(connection, "authorities", "settled")
-    return [(Elsewhere(row.lineage, row.authority, row.database_id), row.upto) for row in rows]
 
 
 def _opened(authority: str) -> tuple[Database, UUID | None]:
     """A sink's own database, with the tables for epochs and units, and which one it is."""
     there = Database(url_of(authority))
     migrate_authority(there.url)
-    return there, run(there, identity)
-
-
-def _tell(there: Connection, driver: Driver, authority: str, ours: UUID | None) -> None:
-    """Tell the epoch, if the lineage is this platform's there. Raises Refused, Superseded."""
-    do(there, "authorities", "own", lineage=driver.lineage, platform=str(ours))
-    if str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours):
-        raise Refused(
-            f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
-            data="nothing was written; the units and rows there are the other platform's",
-            hint="give the pipeline another name or its sink another database. If that platform is gone: its "
-            "rows, and what "
-            "onlyonce_private has of the lineage there, must go first",
-        )
-    lineages.adopt(there, driver)
-
-
-def _remember(connection: Connection, one: Elsewhere) -> None:
-    kept = ask(connection, "authorities", "remember", **vars(one))[0].database_id
-    _check(replace(one, database_id=kept), one.database_id)
-
-
-def identity(connection: Connection) -> UUID | None:
-    """Which database this is; None if its tables are not made yet."""
-    if not is_there(connection, "this_database"):
-        return None
-    return UUID(str(ask(connection, "authorities", "identity")[0].id))
-
-
-def is_there(connection: Connection, table: str) -> bool:
-    """Whether a database has one of our tables."""
-    return bool(ask(connection, "authorities", "is_there", table=table)[0].there)
+    return there, Authorities(there).identity()
 
 
 def _check(one: Elsewhere, there: UUID | None) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
-from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import authorities, turns, units
-from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.commitlog import turns, units
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.turns import Turns
+from onlyonce.commitlog.units import Units
 from onlyonce.database.arrays import INSTANT, do_rows
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.batch import (
     EXACTLY_ONCE,
     Batch,
@@ -35,9 +38,9 @@ from onlyonce.model.batch import (
     to_time,
 )
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Tides
 from onlyonce.model.units import Counts
 
-FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
@@ -48,97 +51,265 @@ WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.
 """What a batch has written of each window."""
 
 
-def frontier(connection: Connection, instance: str) -> Frontier:
-    """What the committed batches and closes of an instance have told of event time."""
-    return frontier_of(ask(connection, "batches", "frontier", instance=instance)[0])
+@dataclass(frozen=True)
+class Received:
+    """A committed batch of receive. `compacted`: its rows may be in other files than its commit's by now."""
+
+    lineage: str
+    batch_id: int
+    kept: int
+    delta_version: int
+    compacted: bool
 
 
-def begin(
-    connection: Connection,
-    driver: Driver,
-    instance: str,
-    plan: Plan,
-    known: Frontier | None,
-    landed: Callable[[], bool] = lambda: False,
-    sources: Collection[str] = (),
-) -> Batch:
-    """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
+@dataclass(frozen=True)
+class MetFirst:
+    """A batch that has met the first records of some windows. `told`: the log has all such batches, of this lineage."""
 
-    `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several.
-    `landed` is asked only of a batch without units: whether it has written anything. Raises Superseded, or Refused when
-    the replay reads other data, or the declaration or an input file has changed under what is committed, in whatever
-    database; DatabaseAway where one that may hold a unit can't be asked.
-    """
-    check_epoch(connection, driver.lineage, driver.epoch)
-    there = logged(connection, plan.lineage, plan.batch_id)
-    if there is None:
-        return _insert(connection, driver, instance, plan, known, sources)
-    check_replay(there.plan, plan)
-    check_lookups(there.plan, plan)
-    if there.committed:
+    source_from: dict[str, Any] | None
+    told: bool
+
+
+class Batches(Transactions):
+    """Batches of receive and of outputs, and the frontier that they have told."""
+
+    @one_transaction
+    def frontier(self, instance: str) -> Frontier:
+        """What the committed batches and closes of an instance have told of event time."""
+        return frontier_of(ask(self.connection, "batches", "frontier", instance=instance)[0])
+
+    @one_transaction
+    def begin(
+        self,
+        driver: Driver,
+        instance: str,
+        plan: Plan,
+        known: Frontier | None,
+        landed: Callable[[], bool] = lambda: False,
+        sources: Collection[str] = (),
+    ) -> Batch:
+        """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
+
+        `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several.
+        `landed` is asked only of a batch without units: whether it has written anything. Raises Superseded, or Refused
+        when the replay reads other data, or the declaration or an input file has changed under what is committed, in
+        whatever database; DatabaseAway where one that may hold a unit can't be asked.
+        """
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        there = self.logged(plan.lineage, plan.batch_id)
+        if there is None:
+            return self._insert(driver, instance, plan, known, sources)
+        check_replay(there.plan, plan)
+        check_lookups(there.plan, plan)
+        if there.committed:
+            return there
+        committed_units = len(Units(self.connection).of_batch(plan.lineage, plan.batch_id))
+        if there.without_catalog and not committed_units:
+            committed_units = int(landed())
+        if not committed_units and is_other(there.plan, plan):
+            committed_units = len(Authorities(self.connection).units_elsewhere(driver, plan.batch_id))
+        anew = check_declaration(there.plan, plan, committed_units)
+        if check_files(there.plan, plan, committed_units) or anew:
+            do(self.connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
+            return self._insert(driver, instance, plan, known, sources)
+        do(
+            self.connection, "batches", "taken_over",
+            lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
+        )  # fmt: skip
         return there
-    committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
-    if there.without_catalog and not committed_units:
-        committed_units = int(landed())
-    if not committed_units and is_other(there.plan, plan):
-        committed_units = len(authorities.units_elsewhere(connection, driver, plan.batch_id))
-    anew = check_declaration(there.plan, plan, committed_units)
-    if check_files(there.plan, plan, committed_units) or anew:
-        do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
-        return _insert(connection, driver, instance, plan, known, sources)
-    do(
-        connection, "batches", "taken_over",
-        lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
-    )  # fmt: skip
-    return there
 
+    @one_transaction
+    def end(self, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+        """Mark the batch as committed, with what came of it. The caller has checked that it is conserved."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        do(
+            self.connection, "batches", "end",
+            lineage=batch.plan.lineage, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
+        )  # fmt: skip
 
-def end(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
-    """Mark the batch as committed, with what came of it. The caller has checked that it is conserved."""
-    check_epoch(connection, driver.lineage, driver.epoch)
-    do(
-        connection, "batches", "end",
-        lineage=batch.plan.lineage, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
-    )  # fmt: skip
+    @one_transaction
+    def fated(self, plan: Plan) -> int:
+        """How many records of a receive batch have a fate, by its units."""
+        there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
+        return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
 
+    @one_transaction
+    def end_receive(
+        self, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
+    ) -> dict[str, int]:
+        """Add up the units of a receive batch whose rows are in `events`, see that they are conserved, and end it.
 
-def fated(connection: Connection, plan: Plan) -> int:
-    """How many records of a receive batch have a fate, by its units."""
-    there = units.of_batch(connection, plan.lineage, plan.batch_id)
-    return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
+        Gives the counts by fate. Raises InvariantBroken when units are missing or the counts don't add up.
+        """
+        plan = batch.plan
+        there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
+        units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
+        total = {name: sum(getattr(u, name) for u in there) for name in units.FATES}
+        largest = to_micros(max((u.largest for u in there if u.largest), default=None))
+        self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
+        return total
 
+    @one_transaction
+    def end_counted(
+        self,
+        driver: Driver,
+        batch: Batch,
+        read: int,
+        delta_version: int,
+        counts: Counts,
+        *,
+        bounded: bool,
+    ) -> dict[str, int]:
+        """The same for a receive batch without units, by what was counted in its commit to `events`."""
+        total = {name: getattr(counts, name) for name in units.FATES}
+        largest = to_micros(counts.largest)
+        self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
+        return total
 
-def end_receive(
-    connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
-) -> dict[str, int]:
-    """Add up the units of a receive batch whose rows are in `events`, see that they are conserved, and end it.
+    def _end_received(self, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+        check_receive(f"{batch.plan.lineage}/{batch.plan.batch_id}", outcome)
+        self.end(driver, batch, outcome)
 
-    Gives the counts by fate. Raises InvariantBroken when units are missing or the counts don't add up.
-    """
-    plan = batch.plan
-    there = units.of_batch(connection, plan.lineage, plan.batch_id)
-    units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
-    total = {name: sum(getattr(u, name) for u in there) for name in FATES}
-    largest = to_micros(max((u.largest for u in there if u.largest), default=None))
-    _end_received(connection, driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
-    return total
+    @one_transaction
+    def logged(self, lineage: str, batch_id: int) -> Batch | None:
+        """A batch as the log has it; None where it has none."""
+        rows = ask(self.connection, "batches", "find", lineage=lineage, batch_id=batch_id)
+        return _from_row(rows[0]) if rows else None
 
+    @one_transaction
+    def oldest_begun(self) -> float:
+        """For how many seconds the oldest batch or backfill of all is under way; 0 where none is."""
+        return float(ask(self.connection, "batches", "oldest_begun")[0].seconds or 0)
 
-def end_counted(
-    connection: Connection,
-    driver: Driver,
-    batch: Batch,
-    read: int,
-    delta_version: int,
-    counts: Counts,
-    *,
-    bounded: bool,
-) -> dict[str, int]:
-    """The same for a receive batch without units, by what was counted in its commit to `events`."""
-    total = {name: getattr(counts, name) for name in FATES}
-    largest = to_micros(counts.largest)
-    _end_received(connection, driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
-    return total
+    @one_transaction
+    def standing(self, instance: str) -> tuple[Frontier, Tides, int | None]:
+        """The frontier, how far each source has come, and the number of the last batch that receive has committed."""
+        return self.frontier(instance), Turns(self.connection).known(instance), self.last_taken_in(instance)
+
+    @one_transaction
+    def find_begun(self, lineage: str, batch_id: int) -> Batch:
+        """A batch that is in the log, without a plan to compare it with."""
+        found = self.logged(lineage, batch_id)
+        assert found is not None
+        return found
+
+    @one_transaction
+    def count_windows(self, batch: Batch, output: str, counts: pa.Table) -> None:
+        """Store in time and late by window (`COUNTED`), in the transaction that ends the batch."""
+        plan = batch.plan
+        do_rows(
+            self.connection,
+            "batches",
+            "count_windows",
+            counts,
+            lineage=plan.lineage,
+            batch_id=plan.batch_id,
+            output=output,
+        )
+
+    @one_transaction
+    def add_panes(self, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool) -> None:
+        """Store which windows were written (`WRITTEN`), in the transaction that ends the batch.
+
+        A final one stays as it is.
+        """
+        do_rows(
+            self.connection, "batches", "add_panes", windows, instance=instance, output=output, final=final, **by(batch)
+        )
+
+    @one_transaction
+    def received(self, instance: str, after: int, upto: int) -> list[Received]:
+        """The committed receive batches with versions of `events` in (after, upto]."""
+        rows = ask(self.connection, "batches", "received", instance=instance, after=after, upto=upto)
+        return [Received(**row._mapping) for row in rows]
+
+    @one_transaction
+    def met_first(
+        self, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
+    ) -> MetFirst | None:
+        """Of an output's committed batches the first that has met records in time of windows which end in an interval,
+        in microseconds; None if none has.
+
+        `longest` is the length of a window."""
+        after, upto = ends
+        found = ask(
+            self.connection,
+            "batches",
+            "met_first",
+            instance=instance,
+            lineage=lineage,
+            output=output,
+            first=to_time(after - longest),
+            after=to_time(after),
+            upto=to_time(upto),
+        )
+        return MetFirst(**found[0]._mapping) if found else None
+
+    @one_transaction
+    def receive_batch(self, instance: str, number: int) -> list[Received]:
+        """The committed receive batch of that number, of the last life that has one; none where there is none."""
+        rows = ask(self.connection, "batches", "receive_batch", instance=instance, number=number)
+        return [Received(**row._mapping) for row in rows]
+
+    @one_transaction
+    def final_windows(
+        self, instance: str, output: str, lineage: str, after: int | None
+    ) -> list[tuple[datetime, datetime]]:
+        """The windows (start, end) that other lives of an output have closed, and that end after a time (None: all)."""
+        rows = ask(
+            self.connection, "relive", "final_windows",
+            instance=instance, output=output, lineage=lineage, after=to_time(after),
+        )  # fmt: skip
+        return [(row.window_start, row.window_end) for row in rows]
+
+    @one_transaction
+    def read_before(self, lineage: str) -> int:
+        """A version of `events` that a life has read before its last committed batch; -1 before its second one.
+
+        A batch may end within a version, so it is the one before that."""
+        rows = ask(self.connection, "relive", "read_again", lineage=lineage)
+        return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
+
+    @one_transaction
+    def last_arrival(self, instance: str) -> datetime | None:
+        """When the last committed input of an instance was first seen."""
+        seen_at: datetime | None = ask(self.connection, "batches", "last_arrival", instance=instance)[0].seen_at
+        return seen_at
+
+    @one_transaction
+    def last_taken_in(self, instance: str) -> int | None:
+        """The number in the registry of the last batch that receive has committed; None before the first."""
+        rows = ask(self.connection, "batches", "last_taken_in", instance=instance)
+        return rows[0].batch_no if rows else None
+
+    @one_transaction
+    def ended_versions(self, instance: str, after: int, upto: int) -> set[int]:
+        """The versions of `events` in (after, upto] whose receive batch or close is committed."""
+        rows = ask(self.connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
+        return {row.delta_version for row in rows}
+
+    def _insert(
+        self,
+        driver: Driver,
+        instance: str,
+        plan: Plan,
+        known: Frontier | None,
+        sources: Collection[str],
+    ) -> Batch:
+        if plan.mode == EXACTLY_ONCE:
+            floor = Chunks(self.connection).ensure_bucket(instance, plan.bucket)
+        else:
+            floor = Chunks(self.connection).floor(instance)
+        stamped = self.frontier(instance) if known is None else known
+        turn = Turns(self.connection).begun(instance, plan, sources) if sources and known is None else None
+        values = asdict(plan) | {"source_tides": json.dumps(turn.before.told()) if turn else None}
+        for name in ("source_from", "source_to", "settings", "facts", "lookups"):
+            values[name] = json.dumps(values[name])
+        do(
+            self.connection, "batches", "begin",
+            epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
+        )  # fmt: skip
+        return Batch(plan, stamped, floor, "begun", replayed=False, turn=turn)
 
 
 def _outcome(
@@ -147,40 +318,6 @@ def _outcome(
     tide = None if bounded else to_time(batch.reached(largest).tide)
     after = json.dumps(batch.turn.after(largest).told()) if batch.turn else None
     return Outcome(read=read, delta_version=delta_version, tide_after=tide, source_tides_after=after, **total)
-
-
-def _end_received(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
-    check_receive(f"{batch.plan.lineage}/{batch.plan.batch_id}", outcome)
-    end(connection, driver, batch, outcome)
-
-
-def logged(connection: Connection, lineage: str, batch_id: int) -> Batch | None:
-    """A batch as the log has it; None where it has none."""
-    rows = ask(connection, "batches", "find", lineage=lineage, batch_id=batch_id)
-    return _from_row(rows[0]) if rows else None
-
-
-def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
-    """A batch that is in the log, without a plan to compare it with."""
-    found = logged(connection, lineage, batch_id)
-    assert found is not None
-    return found
-
-
-def count_windows(connection: Connection, batch: Batch, output: str, counts: pa.Table) -> None:
-    """Store in time and late by window (`COUNTED`), in the transaction that ends the batch."""
-    plan = batch.plan
-    do_rows(connection, "batches", "count_windows", counts, lineage=plan.lineage, batch_id=plan.batch_id, output=output)
-
-
-def add_panes(
-    connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool
-) -> None:
-    """Store which windows were written (`WRITTEN`), in the transaction that ends the batch.
-
-    A final one stays as it is.
-    """
-    do_rows(connection, "batches", "add_panes", windows, instance=instance, output=output, final=final, **by(batch))
 
 
 def by(batch: Batch) -> dict[str, Any]:
@@ -195,99 +332,9 @@ def by(batch: Batch) -> dict[str, Any]:
     }
 
 
-def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:
-    """The committed receive batches with versions of `events` in (after, upto]."""
-    return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
-
-
-def met_first(
-    connection: Connection, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
-) -> Any | None:
-    """Of an output's committed batches the first that has met records in time of windows which end in an interval, in
-    microseconds; None if none has.
-
-    `longest` is the length of a window. `told`: whether the log has all such batches, of this lineage."""
-    after, upto = ends
-    found = ask(
-        connection,
-        "batches",
-        "met_first",
-        instance=instance,
-        lineage=lineage,
-        output=output,
-        first=to_time(after - longest),
-        after=to_time(after),
-        upto=to_time(upto),
-    )
-    return found[0] if found else None
-
-
-def receive_batch(connection: Connection, instance: str, number: int) -> list[Any]:
-    """The committed receive batch of that number, of the last life that has one; none where there is none."""
-    return ask(connection, "batches", "receive_batch", instance=instance, number=number)
-
-
-def final_windows(connection: Connection, instance: str, output: str, lineage: str, after: int | None) -> list[Any]:
-    """The windows that other lives of an output have closed, and that end after a time (None: all)."""
-    return ask(
-        connection, "relive", "final_windows",
-        instance=instance, output=output, lineage=lineage, after=to_time(after),
-    )  # fmt: skip
-
-
-def read_before(connection: Connection, lineage: str) -> int:
-    """A version of `events` that a life has read before its last committed batch; -1 before its second one.
-
-    A batch may end within a version, so it is the one before that."""
-    rows = ask(connection, "relive", "read_again", lineage=lineage)
-    return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
-
-
-def last_arrival(connection: Connection, instance: str) -> datetime | None:
-    """When the last committed input of an instance was first seen."""
-    seen_at: datetime | None = ask(connection, "batches", "last_arrival", instance=instance)[0].seen_at
-    return seen_at
-
-
-def last_taken_in(connection: Connection, instance: str) -> int | None:
-    """The number in the registry of the last batch that receive has committed; None before the first."""
-    rows = ask(connection, "batches", "last_taken_in", instance=instance)
-    return rows[0].batch_no if rows else None
-
-
-def ended_versions(connection: Connection, instance: str, after: int, upto: int) -> set[int]:
-    """The versions of `events` in (after, upto] whose receive batch or close is committed."""
-    rows = ask(connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
-    return {row.delta_version for row in rows}
-
-
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
     return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=turns.of_row(row))
-
-
-def _insert(
-    connection: Connection,
-    driver: Driver,
-    instance: str,
-    plan: Plan,
-    known: Frontier | None,
-    sources: Collection[str],
-) -> Batch:
-    if plan.mode == EXACTLY_ONCE:
-        floor = catalog.ensure_bucket(connection, instance, plan.bucket)
-    else:
-        floor = catalog.floor(connection, instance)
-    stamped = frontier(connection, instance) if known is None else known
-    turn = turns.begun(connection, instance, plan, sources) if sources and known is None else None
-    values = asdict(plan) | {"source_tides": json.dumps(turn.before.told()) if turn else None}
-    for name in ("source_from", "source_to", "settings", "facts", "lookups"):
-        values[name] = json.dumps(values[name])
-    do(
-        connection, "batches", "begin",
-        epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
-    )  # fmt: skip
-    return Batch(plan, stamped, floor, "begun", replayed=False, turn=turn)
 
 
 def frontier_of(row: Any) -> Frontier:

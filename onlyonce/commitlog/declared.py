@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
-
 from onlyonce.commitlog.lineages import Lineage
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.operate import plan
 
 
@@ -51,56 +50,63 @@ class Made:
     upto: datetime
 
 
-def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:
-    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
-    check(connection, lineage, now)
-    keep(connection, now)
+class Declarations(Transactions):
+    """Under which declarations queries have run."""
 
+    @one_transaction
+    def go_on(self, lineage: Lineage, now: Declared) -> None:
+        """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+        self.check(lineage, now)
+        self.keep(now)
 
-def check(connection: Connection, lineage: Lineage, now: Declared) -> None:
-    """Raise Refused when a lineage can't go on under a declaration. A run asks for all its queries before it reads.
+    @one_transaction
+    def check(self, lineage: Lineage, now: Declared) -> None:
+        """Raise Refused when a lineage can't go on under a declaration. A run asks for all its queries before it reads.
 
-    A bounded run has no state from one batch to the next, so any declaration can finish it.
-    """
-    last = ask(connection, "plan", "ran_under", lineage=lineage.lineage)
-    if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
-        found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
-        plan.check_goes_on(now.query, lineage.lineage, found)
+        A bounded run has no state from one batch to the next, so any declaration can finish it.
+        """
+        last = ask(self.connection, "plan", "ran_under", lineage=lineage.lineage)
+        if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
+            found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
+            plan.check_goes_on(now.query, lineage.lineage, found)
 
+    @one_transaction
+    def keep(self, now: Declared) -> None:
+        """Keep a declaration, once for each hash. A backfill does it too: it makes windows under it."""
+        do(
+            self.connection, "plan", "keep",
+            instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
+        )  # fmt: skip
 
-def keep(connection: Connection, now: Declared) -> None:
-    """Keep a declaration, once for each hash. A backfill does it too: it makes windows under it."""
-    do(
-        connection, "plan", "keep",
-        instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
-    )  # fmt: skip
+    @one_transaction
+    def all_that_ran(self, instance: str) -> list[Ran]:
+        """The queries of an instance with a committed or begun batch in their live lineage, receive first."""
+        found = []
+        for row in ask(self.connection, "plan", "queries", instance=instance):
+            for last in ask(self.connection, "plan", "ran_under", lineage=row.lineage):
+                found.append(
+                    Ran(row.query, row.lineage, last.declaration_hash, _parts(row.query, last), last.stateless)
+                )
+        return found
 
+    @one_transaction
+    def lives(self, instance: str) -> dict[str, dict[str, Any]]:
+        """The queries of an instance that have a live lineage, run or not, each with what that life begins with."""
+        return {row.query: row.start_from or {} for row in ask(self.connection, "plan", "queries", instance=instance)}
 
-def all_that_ran(connection: Connection, instance: str) -> list[Ran]:
-    """The queries of an instance with a committed or begun batch in their live lineage, receive first."""
-    found = []
-    for row in ask(connection, "plan", "queries", instance=instance):
-        for last in ask(connection, "plan", "ran_under", lineage=row.lineage):
-            found.append(Ran(row.query, row.lineage, last.declaration_hash, _parts(row.query, last), last.stateless))
-    return found
+    @one_transaction
+    def made(self, instance: str, output: str, query: str) -> list[Made]:
+        """The final windows of an output by the declaration that made them; `query` is the output that reads
+        `events`."""
+        rows = ask(self.connection, "plan", "made_under", instance=instance, output=output, query=query)
+        return [Made(*tuple(row)) for row in rows]
 
-
-def lives(connection: Connection, instance: str) -> dict[str, dict[str, Any]]:
-    """The queries of an instance that have a live lineage, run or not, each with what that life begins with."""
-    return {row.query: row.start_from or {} for row in ask(connection, "plan", "queries", instance=instance)}
-
-
-def made(connection: Connection, instance: str, output: str, query: str) -> list[Made]:
-    """The final windows of an output by the declaration that made them; `query` is the output that reads `events`."""
-    rows = ask(connection, "plan", "made_under", instance=instance, output=output, query=query)
-    return [Made(*tuple(row)) for row in rows]
-
-
-def last_final(connection: Connection, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
-    """(start of the newest window that has closed, end of the last one with rows) of an output; None before the
-    first."""
-    row = ask(connection, "plan", "last_final", instance=instance, output=output)[0]
-    return row.last_start, row.last_end
+    @one_transaction
+    def last_final(self, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
+        """(start of the newest window that has closed, end of the last one with rows) of an output; None before the
+        first."""
+        row = ask(self.connection, "plan", "last_final", instance=instance, output=output)[0]
+        return row.last_start, row.last_end
 
 
 def _parts(query: str, last: Any) -> dict[str, Any] | None:

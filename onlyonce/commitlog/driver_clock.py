@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.commitlog.driver_runs import DriverRuns
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import Refused
 
 MOST_SECONDS = 300.0
@@ -36,9 +37,7 @@ class DriverClock:
         steady, offset = time.monotonic(), time.time() - time.monotonic()
         if self._last and steady - self._last[0] < AGAIN_SECONDS and abs(offset - self._last[1]) < STEP_SECONDS:
             return
-        before, theirs = run(
-            self.database, lambda conn: (time.time(), float(ask(conn, "driver_runs", "clock")[0].seconds))
-        )
+        before, theirs = DriverRuns(self.database).clock(time.time)
         after = time.time()
         if theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS:
             apart = timedelta(seconds=round(abs(theirs - after)))

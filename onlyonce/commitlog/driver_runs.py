@@ -6,13 +6,12 @@ promised: that a killed driver has an end in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
-from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.database.connect import Database, ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.run.isolation import first_line
@@ -27,10 +26,35 @@ class DriverRun:
     why: str | None
 
 
-def look(connection: Connection, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
-    """The last driver of a run of a DAG; None before the first."""
-    rows = ask(connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
-    return DriverRun(*tuple(rows[0])) if rows else None
+class DriverRuns(Transactions):
+    """The drivers of Airflow's runs."""
+
+    @one_transaction
+    def look(self, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
+        """The last driver of a run of a DAG; None before the first."""
+        rows = ask(self.connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return DriverRun(*tuple(rows[0])) if rows else None
+
+    @one_transaction
+    def begin(self, dag_id: str, run_id: str, pipeline: str) -> int:
+        """A driver of a run begins; gives its number."""
+        rows = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return int(rows[0].attempt)
+
+    @one_transaction
+    def end(self, dag_id: str, run_id: str, pipeline: str, ended: DriverRun) -> None:
+        """Say how a driver ended."""
+        do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
+
+    @one_transaction
+    def clock(self, here: Callable[[], float]) -> tuple[float, float]:
+        """The time by a clock of this process, and by PostgreSQL's a moment later."""
+        return here(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
+
+    @one_transaction
+    def remove(self, keep_days: int) -> int:
+        """Remove what began so long ago; gives how many runs."""
+        return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
 
 
 @contextmanager
@@ -42,16 +66,13 @@ def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) ->
     if dag_id is None:
         yield
         return
-    known = {"dag_id": dag_id, "run_id": run_id, "pipeline": pipeline}
-    attempt = run(database, lambda conn: ask(conn, "driver_runs", "begin", **known)[0].attempt)
+    runs = DriverRuns(database)
+    attempt = runs.begin(dag_id, run_id, pipeline)
     passing("driver-after-begin")
 
     def end(exit_code: int, why: str | None) -> None:
         passing("driver-before-end")
-        run(
-            database,
-            lambda conn: do(conn, "driver_runs", "end", **known, attempt=attempt, exit_code=exit_code, why=why),
-        )
+        runs.end(dag_id, run_id, pipeline, DriverRun(attempt, exit_code, why))
         passing("driver-after-end")
 
     try:
@@ -61,8 +82,3 @@ def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) ->
             end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
     end(0, None)
-
-
-def remove(connection: Connection, keep_days: int) -> int:
-    """Remove what began so long ago; gives how many runs."""
-    return do(connection, "driver_runs", "remove", keep_days=keep_days)

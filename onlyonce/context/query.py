@@ -10,9 +10,9 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.context.working_copy import WorkingCopy
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.run.long_run import first_cause
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import FIRST_WINDOW
@@ -97,7 +97,7 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, lo
         in_a_row = 1 if started.batches else in_a_row + 1
         if not any(mark in str(error) for mark in (*OTHER_DRIVER, GONE)) or in_a_row > RESTARTS:
             raise translate(first_cause(started.failures)) from error
-        run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
+        Lineages(query.database).check_epoch(query.lineage, query.driver.epoch)
         checkpoint.sweep(query.folder)
         query.log.warning("another driver was at our files; still ours, starting again")
 

@@ -9,17 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from threading import Condition
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pyspark.sql import SparkSession
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import arrivals, authorities, declared, lineages
+from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog.arrivals import Arrivals
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.declared import Declarations
 from onlyonce.commitlog.driver_clock import DriverClock
-from onlyonce.commitlog.operate import dropping, removals
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
@@ -90,7 +94,7 @@ class RunContext:
     @cached_property
     def platform(self) -> UUID | None:
         """The id of the platform's database."""
-        return run(self.database, authorities.identity)
+        return Authorities(self.database).identity()
 
     @property
     def folder(self) -> Location:
@@ -120,7 +124,7 @@ class RunContext:
     @cached_property
     def corrected(self) -> Corrections:
         """The corrected arrivals of the input. No driver is at work while they change."""
-        return run(self.database, lambda conn: arrivals.corrected(conn, self.instance))
+        return Arrivals(self.database).corrected(self.instance)
 
     def check_clock(self) -> None:
         """Raise Refused if the driver's clock can't give an ingestion time: it is far from PostgreSQL's."""
@@ -151,27 +155,23 @@ class RunContext:
             return self._open[name]
         if name in self.refused:
             raise self.refused[name]
-        lineage = run(self.database, lambda conn: self._registered(conn, name))
+        lineage = Removals(self.database).register(self.instance, name)
         passing("start-registered")
         folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(lineage.life)
-        begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
+        begun = Lineages(self.database).last_batches(lineage.lineage)[0]
         checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
         lineages.refuse_damaged(lineage)
-        run(self.database, lambda conn: declared.go_on(conn, lineage, self.declared(name)))
+        Declarations(self.database).go_on(lineage, self.declared(name))
         passing("start-before-bump")
-        driver = run(self.database, lambda conn: lineages.bump(conn, lineage, self.run_id))
+        driver = Lineages(self.database).bump(lineage, self.run_id)
         passing("start-after-bump")
-        committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
+        committed = Lineages(self.database).last_batches(lineage.lineage)[1]
         checkpoint.compare(folder, lineage.lineage, committed)
         checkpoint.sweep(folder)
         self._open[name] = Query(
             driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
         )
         return self._open[name]
-
-    def _registered(self, connection: Connection, name: str) -> lineages.Lineage:
-        removals.refuse_first_life(connection, self.instance, name)
-        return lineages.register(connection, self.instance, name, uuid4())
 
     def lineages(self) -> dict[str, str]:
         """The lineage of each query that is open, by the query's name."""
@@ -214,17 +214,17 @@ class RunContext:
         """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or
         would write to what a drop has left."""
         places = targets(self.pipeline, self.instance)
-        run(self.database, lambda conn: dropping.refuse_left(conn, self.instance, places))
+        Drops(self.database).refuse_left(self.instance, places)
         for query in self.pipeline.queries():
-            live = run(self.database, lambda conn, query=query: lineages.live(conn, self.instance, query))  # type: ignore[misc]
+            live = Lineages(self.database).live(self.instance, query)  # type: ignore[misc]
             if live:
                 now = self.declared(query)
-                run(self.database, lambda conn, live=live, now=now: declared.check(conn, live, now))  # type: ignore[misc]
+                Declarations(self.database).check(live, now)  # type: ignore[misc]
 
     def kept_declaration(self, query: str) -> str:
         """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
         now = self.declared(query)
-        run(self.database, lambda conn: declared.keep(conn, now))
+        Declarations(self.database).keep(now)
         return now.hash
 
     def target_suffix(self) -> str:

@@ -25,8 +25,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from onlyonce import environment, settings, tables
-from onlyonce.commitlog import views
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.local import demo_results, platform, processes
 from onlyonce.local.feed import deliver
@@ -160,7 +160,7 @@ def _watch(api: AirflowApi, watched: list[Watched], out: Console) -> None:
 @retry(retry=retry_if_exception_type(Retryable), stop=stop_after_attempt(5), wait=wait_fixed(3), reraise=True)
 def _ask(api: AirflowApi, database: Database, watched: list[Watched]) -> None:
     names = [one.pipeline for one in watched]
-    rows = run(database, lambda conn: views.rows(conn, "progress", instances=names))
+    rows = Views(database).rows("progress", instances=names)
     for one in watched:
         state = api.run_state(one.dag_id, one.run_id)
         tasks = api.task_states(one.dag_id, one.run_id)

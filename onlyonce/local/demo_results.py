@@ -16,7 +16,7 @@ from rich.console import Console
 from sqlalchemy import literal_column, select, table
 
 from onlyonce import settings, tables
-from onlyonce.commitlog import views
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
@@ -44,11 +44,11 @@ def show(database: Database, pipelines: list[str], out: Console) -> None:
         pipeline = declarations.one(name)
         for output in pipeline.outputs:
             _show_output(database, pipeline, output, out)
-    fates = run(database, lambda conn: views.rows(conn, "fates"))
+    fates = Views(database).rows("fates")
     out.print()
     tables.show_rows([row for row in fates if row["pipeline"] in pipelines], out, title="What became of every record")
     for name in pipelines:
-        commits = run(database, lambda conn: views.rows(conn, "commits_of", instance=name, n=ROWS))  # noqa: B023
+        commits = Views(database).rows("commits_of", instance=name, n=ROWS)
         tables.show_rows(
             [_without(row, "batch_state", "run_id") for row in commits],
             out,
@@ -91,14 +91,14 @@ def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Co
 
 def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
     mine = {"instance": pipeline.name, "output": output.name, "n": ROWS}
-    total = run(database, lambda conn: views.rows(conn, "files_by_state", **mine))
+    total = Views(database).rows("files_by_state", **mine)
     if not total:
         out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no files yet")
         return
     place = _shown_path(folder_of(target(pipeline, output).removeprefix("files:")))
     counts = ", ".join(f"{row['files']:,} {row['state']}" for row in total)
     out.print(f"\n[bold]{pipeline.name}.{output.name}[/bold] in {place}: files {counts}. Those with the most rows:")
-    tables.show_rows(run(database, lambda conn: views.rows(conn, "largest_files", **mine)), out)
+    tables.show_rows(Views(database).rows("largest_files", **mine), out)
 
 
 def _delta_rows(path: Location) -> list[tables.Row]:

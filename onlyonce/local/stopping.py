@@ -15,12 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection
-
 from onlyonce import settings
-from onlyonce.commitlog import long_runs
-from onlyonce.commitlog.operate import health
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.commitlog.operate.health import Health
+from onlyonce.database.connect import Database
 from onlyonce.local.standalone import schedules
 from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Retryable
@@ -47,9 +45,9 @@ def stop(
         held = str(schedules.hold(pipeline, held=True, api=airflow()).facts["dags"])
     database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
     # After its schedule is held, or Airflow would start the next one at once.
-    asked = run(database, lambda conn: long_runs.ask_stop(conn, pipeline))
+    asked = LongRuns(database).ask_stop(pipeline)
     while working := [
-        *run(database, lambda conn: list(_drivers(conn, pipeline))),
+        *_drivers(database, pipeline),
         *(_tasks(held.split(", "), airflow) if airflow else []),
     ]:
         watch(working)
@@ -69,16 +67,16 @@ def stop(
     return Report(f"{pipeline}: stopped", f"stop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts)
 
 
-def _drivers(connection: Connection, pipeline: str) -> Iterator[str]:
+def _drivers(database: Database, pipeline: str) -> Iterator[str]:
     """The long run while it lives, and the lineages that have a driver with a session, each with how far it is."""
-    if (known := long_runs.look(connection, pipeline)) and known.alive:
+    if (known := LongRuns(database).look(pipeline)) and known.alive:
         yield f"the long run on {known.driver} has done {known.turns} turns"
-    for query in health.queries(connection):
-        if query["pipeline"] == pipeline and query["at_work"]:
-            yield f"{query['lineage']} has committed batch {query['committed']}"
-    for backfill in health.begun(connection)["backfills"]:
-        if backfill["pipeline"] == pipeline and backfill["at_work"]:
-            yield f"{backfill['lineage']} is recomputed"
+    for query in Health(database).queries():
+        if query.pipeline == pipeline and query.at_work:
+            yield f"{query.lineage} has committed batch {query.committed}"
+    for backfill in Health(database).begun().backfills:
+        if backfill.pipeline == pipeline and backfill.at_work:
+            yield f"{backfill.lineage} is recomputed"
 
 
 def _tasks(dags: list[str], airflow: Callable[[], AirflowApi]) -> list[str]:

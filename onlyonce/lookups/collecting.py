@@ -21,9 +21,9 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
-from sqlalchemy import Connection
-
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.lookups import SeenLookups
+from onlyonce.database.connect import Database
 from onlyonce.lookups import copies
 from onlyonce.lookups.copies import Named
 from onlyonce.model.storage.location import Location
@@ -39,11 +39,11 @@ def collect(database: Database) -> int:
     found = [_Folder(home / name) for name in stores.of(home).names(home)]
     if not found:
         return 0
-    oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds or 0.0
+    oldest = Batches(database).oldest_begun()
     since = time.time() - FOUND.total_seconds() - oldest
     old = {folder: folder.old(since) for folder in found}
     # The log is asked last: what a driver has begun before the look at the files is named by then.
-    named = run(database, _named) if any(old.values()) else set()
+    named = SeenLookups(database).asked_for() if any(old.values()) else set()
     return sum(
         _let_go(folder.place, one, held=one not in old[folder] - named) for folder in found for one in folder.versions
     )
@@ -66,10 +66,6 @@ class _Folder:
     def _found(self, version: Named, since: float) -> bool:
         taken = stores.of(self.place).look(copies.at(self.place, version, "taken")) or copies.look(self.place, version)
         return taken is not None and taken.modified >= since
-
-
-def _named(connection: Connection) -> set[Named]:
-    return {(int(row.version), row.table_id) for row in ask(connection, "lookups", "asked_for")}
 
 
 def _let_go(place: Location, version: Named, *, held: bool) -> int:

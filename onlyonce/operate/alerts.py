@@ -22,16 +22,16 @@ import structlog
 
 from onlyonce import settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import views
-from onlyonce.commitlog.operate import alerting
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.operate.alerting import Alerts
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.resolve import named
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Retryable
-from onlyonce.model.operate.alerting import Cause, causes
+from onlyonce.model.operate.alerting import Cause, Lag, causes
 from onlyonce.model.report import Report
 from onlyonce.operate import audit
 from onlyonce.sinks.outbox import deadline
@@ -48,10 +48,10 @@ def main(argv: list[str]) -> Report:
     tell = hook(settings.alert_hook())
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
-    seen = run(database, lambda conn: _look(conn, minutes * 60))
-    cleared = run(database, lambda conn: alerting.keep(conn, seen))
+    seen = _look(database, minutes * 60)
+    cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])
-    raised = run(database, alerting.raised)
+    raised = Alerts(database).raised()
     if failed:
         raise Retryable(
             f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
@@ -93,9 +93,10 @@ def _post(url: str, message: dict[str, str]) -> None:
         raise Retryable(f"the webhook did not answer: {type(error).__name__}") from None
 
 
-def _look(connection: Any, lag_seconds: float) -> list[Cause]:
-    seen = audit.gather(connection)
-    lag, near = views.rows(connection, "lag"), collector.near_horizon(connection)
+def _look(database: Database, lag_seconds: float) -> list[Cause]:
+    seen = audit.gather(database)
+    near = Collector(database).near_horizon()
+    lag = [Lag(**{name: row[name] for name in Lag.__dataclass_fields__}) for row in Views(database).rows("lag")]
     return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
 
 
@@ -104,8 +105,8 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
     told, at = 0, ("", "")
     failed: list[str] = []
     while True:
-        with transaction(database) as connection:
-            cause = alerting.untold(connection, at)
+        with Alerts.once(database) as alerts:
+            cause = alerts.untold(at)
             if cause is None:
                 return told, failed
             at = (cause.kind, cause.subject)
@@ -116,5 +117,5 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
                 log.error("alert hook", cause=cause.what, problem=failed[-1])
                 continue
             passing("alerts-after-hook")
-            alerting.told(connection, cause)
+            alerts.told(cause)
             told += 1

@@ -27,11 +27,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection
-
 from onlyonce import settings
 from onlyonce.catalog import collector
-from onlyonce.database.connect import Database, run
+from onlyonce.catalog.collector import Collector
+from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
@@ -61,19 +61,18 @@ def archive(
     """Move what may go of one pipeline's inbox; gives the number of files and warnings. May be repeated at any time."""
     outcome: dict[Path, str | None] = {}
 
-    def some(connection: Connection) -> dict[Path, str | None]:
-        collector.no_new_run(connection)
-        due = [move for move in _due(connection, declared, pipeline, folder) if move.source not in outcome]
+    def some(scope: Scope) -> dict[Path, str | None]:
+        due = [move for move in _due(scope, declared, pipeline, folder) if move.source not in outcome]
         return {move.source: _move(move) for move in due[:AT_ONCE]}
 
     # An answer that was lost is no harm: what was moved is not there to be moved again.
-    while more := run(database, some):
+    while more := Collector(database).without_new_runs(some):
         outcome |= more
     stayed = [warning for warning in outcome.values() if warning]
     return len(outcome) - len(stayed), stayed
 
 
-def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
+def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
     if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource) or inputs.in_store(pipeline):
         return []  # files of several sources stay where they are, as objects do, and those of a table are the table's
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
@@ -90,14 +89,14 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
     )
     if any(isinstance(declared[name].source, Growing) for name in sharing):
         return []  # whoever appends to a file would go on in the archive
-    runs = collector.runs(connection, sharing)
+    runs = Collector(scope).runs(sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
         return []
     due = dict.fromkeys(there, True)
     last: dict[str, Mark] = {}
     for one in runs:
         seen = set()
-        for entry in taken_in.entries(connection, one.instance, list(there.values())):
+        for entry in taken_in.entries(scope, one.instance, list(there.values())):
             seen.add(entry.path)
             unchanged = not _on_stream(one) or last.setdefault(entry.path, entry.mark) == entry.mark
             due[entry.path] &= entry.was_read and unchanged

@@ -13,8 +13,8 @@ from typing import Any
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.commitlog import views
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model import stored_names
@@ -31,7 +31,7 @@ def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
     Bounded runs have targets of their own.
     """
     database = Database(settings.database_url(), "onlyonce-assets")
-    found = run(database, lambda conn: views.rows(conn, "run_outputs", run_id=run_id, pipeline=pipeline))
+    found = Views(database).rows("run_outputs", run_id=run_id, pipeline=pipeline)
     declared = declarations.load().get(pipeline)
     return [_told(declared, row, run_id) for row in found if row["instance"] == pipeline]
 

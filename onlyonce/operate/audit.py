@@ -18,36 +18,117 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
 from onlyonce import job_main, logs, settings, tables
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import views
-from onlyonce.database.connect import Database, run, snapshot
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.report import Report
 
 log = structlog.get_logger()
-Row = Mapping[str, Any]
 
 FILES_WAIT_SECONDS = 3600
 """The DAG `onlyonce_finalize` runs twice an hour."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What the views say; each list holds the rows of the query of that name in `sql/statements/views.sql`."""
+class NotConserved:
+    """A committed batch whose records do not add up."""
 
-    not_conserved: list[dict[str, Any]]
-    begun_batches: list[dict[str, Any]]
-    outputs_and_receive: list[dict[str, Any]]
-    signs_of_life: list[dict[str, Any]]
-    files_waiting: list[dict[str, Any]] = field(default_factory=list)
+    records_in: int
+    instance: str
+    stage: str
+    lineage: str
+    batch: int
+    kept: int | None
+    duplicate: int | None
+    invalid: int | None
+    remnant: int | None
+    in_time: int | None
+    late: int | None
+    rejected: int | None
+    run_id: str
+
+    def __str__(self) -> str:
+        counts = f"in_time {self.in_time}, late {self.late}, rejected {self.rejected}"
+        if self.stage == "receive":
+            counts = (
+                f"in {self.records_in}, kept {self.kept}, duplicate {self.duplicate}, invalid {self.invalid}, "
+                f"remnant {self.remnant}"
+            )
+        return f"{self.lineage}/{self.batch} does not add up ({counts}): onlyonce.conservation"
+
+
+@dataclass(frozen=True)
+class BegunWork:
+    """A batch or backfill that began and did not commit."""
+
+    instance: str
+    lineage: str
+    batch: int
+    epoch: int
+    run_id: str
+    begun_at: datetime
+
+
+@dataclass(frozen=True)
+class OutputAndReceive:
+    """How far an output has read in its last life, against what receive has committed."""
+
+    instance: str
+    pipeline: str
+    output: str
+    lineage: str
+    life: int
+    state: str
+    read_upto: int | None
+    from_kept: bool
+    pairs: int
+    declarations: int
+    batches_behind: int
+    records_behind: int
+    kept_read: int
+
+
+@dataclass(frozen=True)
+class SignsOfLife:
+    """For how long a pipeline or bounded run has been quiet, what it received, and its outputs that have run."""
+
+    instance: str
+    pipeline: str
+    quiet_seconds: float
+    closed: bool
+    received: int
+    outputs: list[str] | None
+
+
+@dataclass(frozen=True)
+class FilesWaiting:
+    """Files of committed batches without their final names."""
+
+    instance: str
+    output: str
+    files: int
+    since: datetime
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the views say; each list is of the query of that name in `sql/statements/views.sql`."""
+
+    not_conserved: list[NotConserved] = field(default_factory=list)
+    begun_batches: list[BegunWork] = field(default_factory=list)
+    outputs_and_receive: list[OutputAndReceive] = field(default_factory=list)
+    signs_of_life: list[SignsOfLife] = field(default_factory=list)
+    files_waiting: list[FilesWaiting] = field(default_factory=list)
 
 
 def main(argv: list[str]) -> Report:
@@ -70,9 +151,7 @@ def examine(
     Called by `main` and by `onlyonce audit`; `watch` is told how far it is.
     """
     database = Database(settings.database_url())
-    seen, summary, near = run(
-        database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
-    )
+    seen, summary, near = gather(database), Views(database).rows("fates"), Collector(database).near_horizon()
     declared = declarations.load()
     found = list(findings(seen, declared, grace))
     left_out: list[str] = []
@@ -88,59 +167,66 @@ def examine(
     }
     shown = {"conservation": summary}
     if seen.begun_batches:
-        shown["begun and not committed"] = seen.begun_batches
+        shown["begun and not committed"] = [vars(one) for one in seen.begun_batches]
     if near:
         # No finding: all of them were told. But the next ones may come too late for that.
-        shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = near
+        shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = [
+            vars(one) for one in near
+        ]
     if left_out:
         shown["tables that were not compared"] = [{"why": why} for why in left_out]
     title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
     return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
 
 
-def gather(connection: Any) -> Evidence:
-    """Ask the views, in one transaction."""
-    # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
-    snapshot(connection)
-    return Evidence(*(views.rows(connection, name) for name in Evidence.__dataclass_fields__))
+def gather(scope: Scope) -> Evidence:
+    """Ask the views."""
+    wrong, begun, outputs, lives, files = Views(scope).at_once(Evidence.__dataclass_fields__)
+    return Evidence(
+        [NotConserved(row.pop("in"), **row) for row in wrong],
+        [BegunWork(**row) for row in begun],
+        [OutputAndReceive(**row) for row in outputs],
+        [SignsOfLife(**row) for row in lives],
+        [FilesWaiting(**row) for row in files],
+    )
 
 
 def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:
     """Each disagreement as one line that names the view to look at. Pure."""
-    at_rest = {row["instance"] for row in seen.signs_of_life if row["quiet_seconds"] >= grace * 60}
-    yield from map(_not_conserved, seen.not_conserved)
+    at_rest = {row.instance for row in seen.signs_of_life if row.quiet_seconds >= grace * 60}
+    yield from map(str, seen.not_conserved)
     for batch in seen.begun_batches:
-        if batch["instance"] in at_rest:
+        if batch.instance in at_rest:
             yield (
-                f"{batch['lineage']}/{batch['batch']} began at {tables.plain(batch['begun_at'])} and is not committed "
-                f"(run {batch['run_id']}): onlyonce.batches"
+                f"{batch.lineage}/{batch.batch} began at {tables.plain(batch.begun_at)} and is not committed "
+                f"(run {batch.run_id}): onlyonce.batches"
             )
     for output in seen.outputs_and_receive:
-        if output["batches_behind"] and output["instance"] in at_rest and _is_owed(output, declared):
+        if output.batches_behind and output.instance in at_rest and _is_owed(output, declared):
             yield (
-                f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive "
+                f"{output.instance}: output {output.output} has not read {output.batches_behind} receive "
                 "batches "
-                f"({output['records_behind']} records) that are committed: onlyonce.batches"
+                f"({output.records_behind} records) that are committed: onlyonce.batches"
             )
         yield from _pairs(output, declared)
     for instance in seen.signs_of_life:
-        if instance["instance"] in at_rest:
+        if instance.instance in at_rest:
             yield from _never_ran(instance, declared)
     for waiting in seen.files_waiting:
-        if waiting["seconds"] >= FILES_WAIT_SECONDS:
+        if waiting.seconds >= FILES_WAIT_SECONDS:
             yield (
-                f"{waiting['instance']}: {waiting['files']} files of output {waiting['output']} are committed since "
-                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.output_files"
+                f"{waiting.instance}: {waiting.files} files of output {waiting.output} are committed since "
+                f"{tables.plain(waiting.since)} and have no final names (onlyonce finalize): onlyonce.output_files"
             )
 
 
 def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
     """(lineage, finding) of what does not add up, whoever is at work. Called by `onlyonce.operate.alerts`. Pure."""
     for batch in seen.not_conserved:
-        yield batch["lineage"], _not_conserved(batch)
+        yield batch.lineage, str(batch)
     for output in seen.outputs_and_receive:
         for finding in _pairs(output, declared):
-            yield output["lineage"], finding
+            yield output.lineage, finding
 
 
 def broken(report: Report) -> InvariantBroken:
@@ -154,49 +240,39 @@ def broken(report: Report) -> InvariantBroken:
     )
 
 
-def _not_conserved(row: Row) -> str:
-    names = (
-        ("in", "kept", "duplicate", "invalid", "remnant")
-        if row["stage"] == "receive"
-        else ("in_time", "late", "rejected")
-    )
-    counts = ", ".join(f"{name} {row[name]}" for name in names)
-    return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
-
-
-def _is_owed(output: Row, declared: Mapping[str, Pipeline]) -> bool:
+def _is_owed(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> bool:
     """An output that was taken out of its pipeline's declaration reads no more."""
-    pipeline = declared.get(output["pipeline"])
-    return pipeline is None or any(root.name == output["output"] for root in pipeline.roots())
+    pipeline = declared.get(output.pipeline)
+    return pipeline is None or any(root.name == output.output for root in pipeline.roots())
 
 
-def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+def _pairs(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> Iterator[str]:
     """What receive kept = in time + late + rejected, over all that the output has read under one declaration."""
-    pipeline = declared.get(output["pipeline"])
-    root = next((o for o in pipeline.roots() if o.name == output["output"]), None) if pipeline else None
-    if root is None or output["life"] != 1 or output["declarations"] != 1 or output["from_kept"]:
+    pipeline = declared.get(output.pipeline)
+    root = next((o for o in pipeline.roots() if o.name == output.output), None) if pipeline else None
+    if root is None or output.life != 1 or output.declarations != 1 or output.from_kept:
         return
-    expected = output["kept_read"] * (root.window.per_record if root.window else 1)
-    if expected != output["pairs"]:
+    expected = output.kept_read * (root.window.per_record if root.window else 1)
+    if expected != output.pairs:
         yield (
-            f"{output['instance']}: output {output['output']} has a fate for {output['pairs']} (record, window) pairs, "
+            f"{output.instance}: output {output.output} has a fate for {output.pairs} (record, window) pairs, "
             f"but receive kept {expected}: onlyonce.conservation"
         )
 
 
-def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+def _never_ran(instance: SignsOfLife, declared: Mapping[str, Pipeline]) -> Iterator[str]:
     """A declared output without a lineage has read nothing.
 
     Bounded runs that ended owe nothing to a newer declaration.
     """
-    pipeline = declared.get(instance["pipeline"])
-    if pipeline is None or instance["closed"] or not instance["received"]:
+    pipeline = declared.get(instance.pipeline)
+    if pipeline is None or instance.closed or not instance.received:
         return
     for root in pipeline.roots():
-        if root.name not in (instance["outputs"] or []):
+        if root.name not in (instance.outputs or []):
             yield (
-                f"{instance['instance']}: output {root.name} has never run, but receive has committed "
-                f"{instance['received']} batches: onlyonce.lineages"
+                f"{instance.instance}: output {root.name} has never run, but receive has committed "
+                f"{instance.received} batches: onlyonce.lineages"
             )
 
 

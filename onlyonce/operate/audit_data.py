@@ -31,12 +31,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onlyonce import settings
-from onlyonce.catalog import chunks as catalog
-from onlyonce.catalog import collector, packed
-from onlyonce.commitlog import views
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.sinks import files
-from onlyonce.database.connect import Database, run
+from onlyonce.catalog import packed
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
@@ -73,7 +74,7 @@ def examine(database: Database, declared: Mapping[str, Pipeline], watch: Watch) 
 
 
 def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
-    for instance, name in run(database, collector.instances):
+    for instance, name in Collector(database).instances():
         events = settings.data_location(instance) / stored_names.EVENTS_FOLDER
         if log_entries.any_in(events):
             watch(f"{instance}: events")
@@ -98,9 +99,7 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
     for part in rows.to_batches(columns=columns, filter=pc.field(OO_KIND) != CONTROL):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
             there[group[OO_LINEAGE], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
-    known, removed = run(
-        database, lambda conn: (views.rows(conn, "received", instance=instance), removals.counts(conn, instance))
-    )
+    known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
     for batch in known:
         for fate in ("kept", "invalid", "remnant"):
             key = (batch["lineage"], batch["batch"], fate)
@@ -118,7 +117,7 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
 
 def _removed(database: Database, instance: str) -> Iterator[str]:
     """What can't be counted any more: only that it is gone, and how much it was."""
-    kept, counts = run(database, lambda conn: (removals.kept_from(conn, instance), removals.counts(conn, instance)))
+    kept, counts = Removals(database).kept_from(instance), Removals(database).counts(instance)
     rows = sum(removed for removed, _ in counts.values())
     if kept is not None or rows:
         old = f", all from before {retaining.said(kept)} among them" if kept is not None else ""
@@ -134,7 +133,7 @@ def _output(
     """The rows of each window in the output's table."""
     root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
-    [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
+    [state] = Views(database).rows("comparable", **asked)
     windowed = pipeline.root_of(output).has_windows
     if why := _incomparable(output, state, windowed):
         left_out.append(f"{instance}: {output.name}: {why}")
@@ -145,7 +144,7 @@ def _output(
         return
     place = target(pipeline, output)
     if isinstance(output.sink, FileSink):
-        winners = run(database, lambda conn: files.current(conn, instance, output.name))
+        winners = Files(database).current(instance, output.name)
         yield from (f"{instance}: {output.name}: {what}" for what in final_files.disagreements(winners))
         there = _recorded(winners)
     else:
@@ -168,9 +167,9 @@ def _meant(database: Database, instance: str, output: Output, windowed: bool) ->
     """The rows that a reader must see, by window; None where a backfill was not to change them."""
     if not windowed:
         asked = {"instance": instance, "query": output.made_beside or output.name, "output": output.name}
-        [row] = run(database, lambda conn: views.rows(conn, "written_in_all", **asked))
+        [row] = Views(database).rows("written_in_all", **asked)
         return Counter({(None, None): row["rows"]})
-    rows = run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name))
+    rows = Views(database).rows("written", instance=instance, output=output.name)
     if output.on_backfill in ("skip", "resend") and any(row["generation"] for row in rows):
         return None
     return Counter({(row["window_start"], row["window_end"]): row["rows"] for row in rows})
@@ -218,7 +217,7 @@ def _recorded(winners: list[Winner]) -> Windows:
 def _sample(database: Database, instance: str, events: Location, pipeline: Pipeline | None) -> Iterator[str]:
     """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
     rows = event_rows.dataset(events)
-    for batch in run(database, lambda conn: views.rows(conn, "sample", instance=instance, n=SAMPLE)):
+    for batch in Views(database).rows("sample", instance=instance, n=SAMPLE):
         name = f"{batch['lineage']}/{batch['batch']}"
         chosen = (
             (pc.field(OO_KIND) == KEPT)
@@ -228,7 +227,7 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
         table = rows.to_table(columns=[OO_HIGH, OO_LOW], filter=chosen)
         ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in (OO_HIGH, OO_LOW))
         known = np.zeros(table.num_rows, dtype=bool)
-        for chunk in run(database, lambda conn, b=batch: catalog.in_bucket(conn, instance, b["lineage"], b["bucket"])):  # type: ignore[misc]
+        for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):  # type: ignore[misc]
             known |= packed.member(packed.unpack(chunk), (ids[0], ids[1]))
         if not known.all():
             yield f"{name}: {int((~known).sum())} ids of rows in `events` are not in the catalog ({events})"

@@ -25,17 +25,21 @@ import structlog
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector, merging, range_filters
-from onlyonce.commitlog import driver_runs
+from onlyonce.catalog import collector
+from onlyonce.catalog.collector import Collector
+from onlyonce.catalog.merging import Merging
+from onlyonce.catalog.range_filters import RangeFilters
+from onlyonce.commitlog.driver_runs import DriverRuns
 from onlyonce.commitlog.operate import retention
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.commitlog.operate.retention import Retention
+from onlyonce.database.connect import Database, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.failpoints import passing
 from onlyonce.lookups import collecting
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.operate import filter_ranges
-from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
+from onlyonce.model.operate.collecting import BUCKET, NearHorizon, horizon_buckets
 from onlyonce.model.report import Report
 from onlyonce.operate import archive, staged_rows, sums
 from onlyonce.operate.compact import under_way
@@ -56,11 +60,11 @@ def main(argv: list[str]) -> Report:
     declared = declarations.load()
     if only is not None and only not in declared:
         raise unknown("pipeline", only, sorted(declared))
-    known = run(database, collector.instances)
+    known = Collector(database).instances()
     chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
     warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
     rows, broken = _collected(database, declared, chosen, warnings)
-    warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
+    warnings += [_too_near(row) for row in Collector(database).near_horizon() if row.pipeline in dict(chosen)]
     kept = _retain(database, warnings)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
     left = sum(attempt_files.sweep(instance, _file_hours(database, instance), warnings) for instance, _ in chosen)
@@ -93,9 +97,9 @@ def _collected(
 def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
     """One pipeline or bounded run; gives its row of the report, and adds to the warnings. Called by `main`."""
     horizon = horizon_buckets(pipeline.dedup_horizon)
-    before, after = run(database, lambda conn: collector.raise_floor(conn, instance, horizon))
+    before, after = Collector(database).raise_floor(instance, horizon)
     passing("collect-after-floor")
-    waiting = run(database, lambda conn: collector.below_floor(conn, instance))
+    waiting = Collector(database).below_floor(instance)
     gone, left = _drop_all(database, instance, waiting)
     if left:
         warnings.append(f"{instance}: {len(waiting) - len(gone)} bucket(s) are left for the next time: {left}")
@@ -129,7 +133,7 @@ def _drop(database: Database, instance: str, bucket: collector.Bucket) -> collec
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with transaction(database) as connection:
-                return collector.drop(connection, instance, bucket)
+                return Collector(connection).drop(instance, bucket)
         except (Retryable, CommitStateUnknown):
             # A drop whose answer was lost is tried again too: what is gone is then found to be gone.
             if attempt == ATTEMPTS:
@@ -141,14 +145,14 @@ def _drop(database: Database, instance: str, bucket: collector.Bucket) -> collec
 def _merge_all(database: Database, instance: str) -> tuple[int, int]:
     """How many chunks became how many, in all live buckets; the room of what was merged is given back."""
     merged = made = 0
-    for crowd in run(database, lambda conn: merging.crowded(conn, instance)):
-        while parts := run(database, lambda conn, crowd=crowd: merging.merge_next(conn, instance, crowd)):  # type: ignore[misc]
+    for crowd in Merging(database).crowded(instance):
+        while parts := Merging(database).merge_next(instance, crowd):  # type: ignore[misc]
             passing("merge-after-commit")
             merged, made = merged + parts, made + 1
-    for waste in run(database, lambda conn: merging.wasteful(conn, instance)):
+    for waste in Merging(database).wasteful(instance):
         # Somebody may read the bucket for long: then it is written anew the next time, or goes as it is.
         with suppress(Retryable, CommitStateUnknown), transaction(database) as connection:
-            merging.compact(connection, instance, waste)
+            Merging(connection).compact(instance, waste)
         passing("merge-after-compact")
     return merged, made
 
@@ -156,12 +160,12 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
 def _range_filters(database: Database, instance: str) -> int:
     """How many filters over several buckets were made, each in a transaction of its own; those of dropped buckets
     go."""
-    run(database, lambda conn: range_filters.remove_below(conn, instance))
+    RangeFilters(database).remove_below(instance)
     made = ids = 0
-    for block in run(database, lambda conn: range_filters.wanted(conn, instance)):
+    for block in RangeFilters(database).wanted(instance):
         if ids >= filter_ranges.AT_ONCE:
             break
-        ids += run(database, lambda conn, block=block: range_filters.make(conn, instance, block))  # type: ignore[misc]
+        ids += RangeFilters(database).make(instance, block)  # type: ignore[misc]
         made += 1
     return made
 
@@ -180,18 +184,18 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     sums.note_final(database)
     days, units, delivered = settings.keep_units_days(), 0, 0
     while True:
-        batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
+        batches, removed = Retention(database).remove_units(days)
         passing("retention-after-units")
         units += removed
         if not batches:
             break
     elsewhere, left = retention.remove_elsewhere(database)
     warnings += left
-    while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
+    while rows := Retention(database).remove_delivered(days):
         delivered += rows
-    runs = run(database, lambda conn: driver_runs.remove(conn, days))
+    runs = DriverRuns(database).remove(days)
     copies = collecting.collect(database)
-    files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
+    files = staged_rows.remove(Retention(database).settled(settings.keep_staged_days()))
     return {
         "batches folded into sums": folded,
         "units kept (days)": days,
@@ -217,9 +221,9 @@ def _archive(
     return {"archive": str(folder) if folder else "off", "files archived": files}
 
 
-def _too_near(row: dict[str, Any]) -> str:
+def _too_near(row: NearHorizon) -> str:
     return (
-        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were "
+        f"{row.pipeline}: {row.near_the_edge} of {row.duplicate} duplicates of the last horizon were "
         "caught in its "
         "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
     )

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from deltalake import DeltaTable
@@ -24,13 +23,12 @@ from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version, shared_account, wider_permissions
+from onlyonce.model.operate.stuck import LiveQuery
 from onlyonce.model.storage.location import Location
 from onlyonce.operate import staged_rows
 from onlyonce.settings import home_folders
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, log_entries, opening, stores
-
-Row = Mapping[str, Any]
 
 STALE_SECONDS = 3600
 """A hidden file that nobody has touched for so long was left by a process that is dead."""
@@ -44,22 +42,18 @@ SHARED = "nobody"
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
-def checkpoints(queries: Sequence[Row]) -> dict[str, Refused]:
+def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
     """What is wrong with the checkpoints of lineages that have run and have no driver at work."""
     found = {}
     for query in queries:
-        if query["begun"] is None or query["at_work"]:
+        if query.begun is None or query.at_work:
             continue
-        lineage = query["lineage"]
-        folder = (
-            settings.data_location(query["instance"])
-            / stored_names.CHECKPOINTS_FOLDER
-            / query["query"]
-            / str(query["life"])
-        )
+        lineage = query.lineage
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER
+        folder = lives / query.query / str(query.life)
         try:
-            checkpoint.is_its_own(folder, lineage, query["checkpoint_id"], query["begun"])
-            checkpoint.compare(folder, lineage, query["committed"])
+            checkpoint.is_its_own(folder, lineage, query.checkpoint_id, query.begun)
+            checkpoint.compare(folder, lineage, query.committed)
         except Refused as error:
             found[lineage] = error
     return found
@@ -73,7 +67,7 @@ class Tables:
         self.unreadable: dict[str, str] = {}
 
     def landed(
-        self, platform: UUID | None, queries: Sequence[Row], declared: Mapping[str, Pipeline]
+        self, platform: UUID | None, queries: Sequence[LiveQuery], declared: Mapping[str, Pipeline]
     ) -> dict[tuple[str, str], int]:
         """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
         found = {}
@@ -82,11 +76,11 @@ class Tables:
                 table = self._open(path)
                 there = table.transaction_version(app_id) if table else None
                 if there is not None:
-                    found[query["lineage"], str(path)] = there
+                    found[query.lineage, str(path)] = there
             for place, output in _in_catalogs(query, declared):
-                there = self._in_catalog(place, stored_names.writer(platform, query["lineage"]), output)
+                there = self._in_catalog(place, stored_names.writer(platform, query.lineage), output)
                 if there is not None:
-                    found[query["lineage"], place.text] = there
+                    found[query.lineage, place.text] = there
         return found
 
     def events(self, instances: list[str]) -> dict[str, int]:
@@ -116,37 +110,39 @@ class Tables:
             return None
 
 
-def _written_by(platform: UUID | None, query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Location, str]]:
+def _written_by(
+    platform: UUID | None, query: LiveQuery, declared: Mapping[str, Pipeline]
+) -> Iterator[tuple[Location, str]]:
     """(table, transaction id) of what a query writes to Delta."""
     data, lineage, pipeline = (
-        settings.data_location(query["instance"]),
-        query["lineage"],
-        declared.get(query["pipeline"]),
+        settings.data_location(query.instance),
+        query.lineage,
+        declared.get(query.pipeline),
     )
-    if query["query"] == "receive":
+    if query.query == "receive":
         yield data / stored_names.EVENTS_FOLDER, stored_names.transaction(lineage, stored_names.EVENTS_BY)
-    elif pipeline and query["query"] in [root.name for root in pipeline.roots()]:
-        root = pipeline.output(query["query"])
-        suffix = query["instance"].removeprefix(pipeline.name)
+    elif pipeline and query.query in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query.query)
+        suffix = query.instance.removeprefix(pipeline.name)
         for output in (root, *pipeline.made_from(root)):
-            for path in staged_rows.tables(query["instance"], output.name):
+            for path in staged_rows.tables(query.instance, output.name):
                 yield path, stored_names.transaction(lineage, stored_names.STAGED_BY)
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
                 yield settings.table_location(place), stored_names.result_transaction(platform, lineage, output.name)
 
 
-def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
+def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
     """(table, output) of what a query writes to Iceberg catalogs."""
-    pipeline = declared.get(query["pipeline"])
-    if pipeline and query["query"] in [root.name for root in pipeline.roots()]:
-        root = pipeline.output(query["query"])
+    pipeline = declared.get(query.pipeline)
+    if pipeline and query.query in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query.query)
         for output in (root, *pipeline.made_from(root)):
             if isinstance(output.sink, Iceberg):
-                yield Place(target(pipeline, output)).of_run(query["instance"].removeprefix(pipeline.name)), output.name
+                yield Place(target(pipeline, output)).of_run(query.instance.removeprefix(pipeline.name)), output.name
 
 
-def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
+def forgotten(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:
     """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
     folder = settings.data_root() / stored_names.DATA_FOLDER
     store = stores.of(folder)
@@ -158,11 +154,11 @@ def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
         and log_entries.any_in(folder / name / stored_names.EVENTS_FOLDER)
     }
     for query in queries:
-        lives = settings.data_location(query["instance"]) / stored_names.CHECKPOINTS_FOLDER / query["query"]
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER / query.query
         for name in store.names(lives):
-            if name.isdigit() and int(name) > query["life"]:
+            if name.isdigit() and int(name) > query.life:
                 found[str(lives / name)] = (
-                    f"it is the checkpoint of a life that the log does not know; its last is {query['lineage']}"
+                    f"it is the checkpoint of a life that the log does not know; its last is {query.lineage}"
                 )
     return found
 

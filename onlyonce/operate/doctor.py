@@ -14,8 +14,8 @@ is found; `onlyonce audit` asks other questions.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,16 +23,22 @@ from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog import authorities, declared, lineages
-from onlyonce.commitlog.operate import dropping, health
-from onlyonce.database.connect import Database, snapshot, transaction
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.commitlog.operate.health import Health, damaged_filters
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import missing
+from onlyonce.database.transactions import Scope
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.diagnosis import Evidence, findings
 from onlyonce.model.operate.finding import Finding, half_dropped, views_missing
+from onlyonce.model.operate.stuck import BegunBatch, LiveQuery
 from onlyonce.model.report import Report
 from onlyonce.model.run.isolation import for_good
 from onlyonce.operate import disk_state, repairs
@@ -93,10 +99,10 @@ def examine(platform: Platform) -> list[Finding]:
 def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
     """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
     try:
-        with transaction(platform.database) as connection:
+        with Health.once(platform.database) as health:
             # A database that lacks our tables has no place for it, and the finding says so.
-            if not missing(connection):
-                health.note(connection, rows)
+            if not missing(health.connection):
+                health.note(rows)
     except (OnlyonceError, DBAPIError) as error:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
         return [f'this look could not be noted ({reason}): the page "Exactly once" shows the one before']
@@ -105,9 +111,9 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 def _look(platform: Platform) -> list[Finding]:
     machine = [*disk_state.versions(), *disk_state.permissions()]
-    with transaction(platform.database) as connection:
-        lacking = missing(connection)
-        drops = [] if lacking else dropping.begun(connection)
+    with Drops.once(platform.database) as dropping:
+        lacking = missing(dropping.connection)
+        drops = [] if lacking else dropping.begun()
     if lacking:
         return [views_missing(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
@@ -117,18 +123,19 @@ def _look(platform: Platform) -> list[Finding]:
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     """Ask everything. The tables come before the log: what has landed was begun in the log before."""
     database, pipelines = platform.database, platform.pipelines
-    with transaction(database) as connection:
-        known, instances = health.queries(connection), dict(collector.instances(connection))
-        this = authorities.identity(connection)
+    with Health.once(database) as health:
+        known, instances = health.queries(), dict(Collector(health.scope).instances())
+        this = Authorities(health.scope).identity()
     tables = disk_state.Tables()
     landed = tables.landed(this, known, pipelines)
     forgotten = disk_state.forgotten([*instances, *dropped], known)
-    with transaction(database) as connection:
-        snapshot(connection)
-        queries, begun = health.queries(connection), health.begun(connection)
-        orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
-        away = health.units_elsewhere(connection, begun["batches"])
-        changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
+    with Health.at_one_moment(database) as health:
+        queries, begun = health.queries(), health.begun()
+        batches, away = health.with_units_elsewhere(begun.batches)
+        begun = replace(begun, batches=batches)
+        orphans, uneven, vouched = health.orphans(), health.uneven(), health.vouched()
+        waits = replace(health.waits(), away=away)
+        changed = dict(_changed(health.scope, pipelines, queries))
     refused_tables, refused_functions = _refused(pipelines)
     return Evidence(
         frozenset(pipelines),
@@ -143,8 +150,8 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         tables.unreadable,
         forgotten,
         changed,
-        frozenset(_redeclared(pipelines, queries, begun["batches"])),
-        list(health.damaged_filters(database)),
+        frozenset(_redeclared(pipelines, queries, begun.batches)),
+        list(damaged_filters(database)),
         {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()}
         | disk_state.left_at_the_prefix(),
         waits,
@@ -155,20 +162,20 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
 
 
 def _changed(
-    connection: Any, pipelines: dict[str, Pipeline], queries: list[Any]
+    scope: Scope, pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery]
 ) -> Iterator[tuple[str, OnlyonceError]]:
     """The lineages that can't go on as they are declared now, each with the refusal that its next run would get."""
     for query in queries:
-        pipeline = pipelines.get(query["pipeline"])
+        pipeline = pipelines.get(query.pipeline)
         names = pipeline.queries() if pipeline else []
-        if pipeline is None or query["begun"] is None or query["query"] not in names:
+        if pipeline is None or query.begun is None or query.query not in names:
             continue
         try:
-            live = lineages.live(connection, query["instance"], query["query"])
+            live = Lineages(scope).live(query.instance, query.query)
             if live:
-                declared.check(connection, live, _declared(pipeline, query["instance"], query["query"]))
+                Declarations(scope).check(live, _declared(pipeline, query.instance, query.query))
         except OnlyonceError as error:
-            yield query["lineage"], error
+            yield query.lineage, error
 
 
 def _refused(
@@ -200,14 +207,16 @@ def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declare
     return declared.Declared(instance, query, mark, parts)
 
 
-def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[Any]) -> Iterator[str]:
+def _redeclared(
+    pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery], begun: Sequence[BegunBatch]
+) -> Iterator[str]:
     """The lineages with a begun batch that has units, under another declaration than the one of now."""
-    known = {query["lineage"]: query for query in queries}
+    known = {query.lineage: query for query in queries}
     for batch in begun:
-        query = known.get(batch["lineage"])
-        pipeline = pipelines.get(query["pipeline"]) if query else None
-        if query is None or pipeline is None or not batch["units"]:
+        query = known.get(batch.lineage)
+        pipeline = pipelines.get(query.pipeline) if query else None
+        if query is None or pipeline is None or not batch.units:
             continue
-        now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in pipeline.queries() else None
-        if now != batch["declaration_hash"]:
-            yield batch["lineage"]
+        now = declarations.fingerprint(pipeline, query.query) if query.query in pipeline.queries() else None
+        if now != batch.declaration_hash:
+            yield batch.lineage

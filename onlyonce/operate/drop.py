@@ -22,10 +22,9 @@ import structlog
 
 from onlyonce import environment, logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import authorities
-from onlyonce.commitlog.operate import dropping
-from onlyonce.commitlog.operate.dropping import Dropped, Left
-from onlyonce.commitlog.sinks import targets as log_of_targets
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.operate.dropping import Dropped, Drops, Left
+from onlyonce.commitlog.sinks.targets import Targets
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -61,24 +60,19 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     declared = declarations.load(asked.pipelines)
     _refuse_declared(declared, asked)
-    found, before = run(
-        database,
-        lambda conn: (dropping.look(conn, asked.name, asked.output), dropping.left(conn, asked.name, asked.output)),
-    )
+    found, before = Drops(database).look(asked.name, asked.output), Drops(database).left(asked.name, asked.output)
     _refuse(found, asked)
-    in_use = run(
-        database, lambda conn: log_of_targets.of_others(conn, [*found.instances, *(left.instance for left in before)])
-    )
+    in_use = Targets(database).of_others([*found.instances, *(left.instance for left in before)])
     in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
     leaves = list(_leaves(found, before, in_use, tables=asked.tables))
     for place in (Place(left.place) for left in leaves if left.state == "going"):
         _url(place)  # a variable that is not set is refused before anything goes
     if asked.yes:
-        run(database, lambda conn: _forget(conn, asked, leaves))
+        Drops(database).begin(asked.name, asked.output, leaves)
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
-    return _report(asked, found, leaves, run(database, dropping.known))
+    return _report(asked, found, leaves, Drops(database).known())
 
 
 def _refuse_declared(declared: dict[str, Pipeline], asked: Namespace) -> None:
@@ -124,23 +118,14 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
         yield Left(left.place, left.instance, left.query, left.lineages, "going" if going else "left")
 
 
-def _forget(connection: Any, asked: Namespace, leaves: list[Left]) -> None:
-    # Looked at again: a driver may have come between.
-    found = dropping.look(connection, asked.name, asked.output)
-    if found.at_work:
-        raise Retryable(f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first")
-    passing("drop-before-log")
-    dropping.forget(connection, found, leaves)
-
-
 def _settle(database: Database, left: Left) -> None:
     """Remove what is at a place, then its note. Each part may be done already."""
     place = Place(left.place)
     if left.state == "left":
         return
     if place.kind == "units":
-        ours = run(database, authorities.identity)
-        run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.forget_units(conn, left.lineages, ours))
+        ours = Authorities(database).identity()
+        Drops(Database(_url(place), "onlyonce-drop")).forget_units(left.lineages, ours)
     elif place.kind == "mysql":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
     elif place.kind == "iceberg":
@@ -148,7 +133,7 @@ def _settle(database: Database, left: Left) -> None:
 
         catalogs.drop(place)
     elif place.kind == "postgres":
-        run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.drop_table(conn, place.where))
+        Drops(Database(_url(place), "onlyonce-drop")).drop_table(place.where)
     else:
         folder = _folder(place)
         # What is left of a removal that was killed goes too. A table of that name which is somebody else's stays.
@@ -156,7 +141,7 @@ def _settle(database: Database, left: Left) -> None:
             _remove(beside(folder))
         _remove(folder)
     passing("drop-after-place")
-    run(database, lambda conn: dropping.settle(conn, left))
+    Drops(database).settle(left)
     log.info("dropped", place=left.place)
 
 

@@ -10,7 +10,6 @@ promised: that all is done now; what another writer holds is left for the next t
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -24,9 +23,11 @@ from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.report import Report
 from onlyonce.operate.compact import compaction, retention
 from onlyonce.operate.compact import log as log_cut
+from onlyonce.operate.compact.compaction import Compacted
+from onlyonce.operate.compact.log import Cut
+from onlyonce.operate.compact.retention import Retained
 from onlyonce.sinks import maintain
-
-Row = dict[str, Any]
+from onlyonce.sinks.maintain import Maintained
 
 
 def main(argv: list[str]) -> Report:
@@ -41,38 +42,43 @@ def main(argv: list[str]) -> Report:
     chosen = {name: pipeline for name, pipeline in sorted(declared.items()) if asked.pipeline in (None, name)}
     started = datetime.now(UTC)
     warnings: list[str] = []
-    own: list[Row] = []
-    outputs: list[Row] = []
-    removed: list[Row] = []
-    cut: list[Row] = []
+    own: list[Compacted] = []
+    outputs: list[tuple[str, str, Maintained]] = []
+    removed: list[Retained] = []
+    cut: list[Cut] = []
     for name, pipeline in chosen.items():
         removed += _removed(database, pipeline, warnings, dry_run=asked.dry_run)
-        cut += [row for row in [log_cut.cut(database, pipeline, dry_run=asked.dry_run)] if row]
+        cut += [one for one in [log_cut.cut(database, pipeline, dry_run=asked.dry_run)] if one]
         own += _own(database, name, warnings, dry_run=asked.dry_run)
         for output in pipeline.outputs:
             found = maintain.maintain_output(database, pipeline, output, dry_run=asked.dry_run)
             if isinstance(found, str):
                 warnings.append(f"{name}/{output.name}: {found}")
             elif found:
-                outputs.append({"pipeline": name, "output": output.name} | found)
-    facts = {part: sum(row[part] for row in own + outputs) for part in ("files before", "files after")}
-    facts |= {
-        "removed": sum(row["removed"] for row in outputs),
-        "log files removed": sum(row["log files"] for row in own),
-        "old records removed": sum(row["removed"] for row in removed),
-        "batches cut from the log": sum(row["batches"] for row in cut),
+                outputs.append((name, output.name, found))
+    everything: list[Compacted | Maintained] = [*own, *(one for _, _, one in outputs)]
+    facts = {
+        "files before": sum(one.files_before for one in everything),
+        "files after": sum(one.files_after for one in everything),
+        "removed": sum(one.removed for _, _, one in outputs),
+        "log files removed": sum(one.log_files for one in own),
+        "old records removed": sum(one.removed for one in removed),
+        "batches cut from the log": sum(one.batches for one in cut),
     }
     word = "would be maintained" if asked.dry_run else "maintained"
     what = f"maintain: {len(own) + len(outputs)} table(s) {word}"
     tables = (
-        {"own tables": own, "tables": outputs}
-        | ({"old records": removed} if removed else {})
-        | ({"log": cut} if cut else {})
+        {
+            "own tables": [one.row() for one in own],
+            "tables": [{"pipeline": name, "output": output} | one.row() for name, output, one in outputs],
+        }
+        | ({"old records": [one.row() for one in removed]} if removed else {})
+        | ({"log": [one.row() for one in cut]} if cut else {})
     )
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 
-def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -> list[Row]:
+def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -> list[Compacted]:
     try:
         return compaction.compact(database, name, dry_run=dry_run)
     except (DeltaError, OSError, pa.ArrowException) as error:
@@ -80,13 +86,13 @@ def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -
         return []
 
 
-def _removed(database: Database, pipeline: Pipeline, warnings: list[str], *, dry_run: bool) -> list[Row]:
+def _removed(database: Database, pipeline: Pipeline, warnings: list[str], *, dry_run: bool) -> list[Retained]:
     try:
-        row = retention.retain(database, pipeline, dry_run=dry_run)
+        found = retention.retain(database, pipeline, dry_run=dry_run)
     except (DeltaError, OSError, pa.ArrowException) as error:
         warnings.append(f"{pipeline.name}: old records are left for the next time: {str(error).splitlines()[0]}")
         return []
-    return [row] if row else []
+    return [found] if found else []
 
 
 def cli() -> None:

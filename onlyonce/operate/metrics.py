@@ -22,7 +22,8 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.database.connect import Database, ask, transaction
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database, ask
 from onlyonce.model.errors import OnlyonceError, Refused
 
 log = structlog.get_logger()
@@ -177,8 +178,8 @@ class Figures:
 
 def read(database: Database) -> dict[str, list[Row]]:
     """All figures in one snapshot, by query. Raises Retryable."""
-    with transaction(database) as connection:
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    with Views.at_one_moment(database) as views:
+        connection = views.connection
         return {
             "stages": _rows(ask(connection, "metrics", "stages")),
             "records": _rows(ask(connection, "metrics", "records")),

@@ -15,10 +15,10 @@ from typing import Any
 import structlog
 
 from onlyonce import settings
-from onlyonce.commitlog import arrivals
+from onlyonce.commitlog.arrivals import Arrivals
 from onlyonce.commitlog.driver_clock import DriverClock
-from onlyonce.commitlog.operate import health
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.health import Health
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.model import stored_names
 from onlyonce.model.errors import OnlyonceError
@@ -86,10 +86,10 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
     elif by == "filter":
         instance, *keys = arguments
         for key in keys:
-            run(database, lambda conn, key=key: health.mend(conn, instance, key))  # type: ignore[misc]
+            Health(database).mend(instance, key)  # type: ignore[misc]
     elif by == "arrivals":
         DriverClock(database).check()  # the next arrival has this clock
-        run(database, lambda conn: arrivals.correct(conn, arguments[0], lambda: registry.last_batches(arguments[0])))
+        Arrivals(database).correct(arguments[0], lambda: registry.last_batches(arguments[0]))
     else:
         assert by == "files", by
         for file in arguments:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.catalog import collector
+from onlyonce.catalog.collector import Collector
+from onlyonce.database.transactions import Scope
 from onlyonce.model import stored_names
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import BATCH_NO
@@ -42,9 +42,7 @@ class Entry:
     passed_by: bool
 
 
-def entries(
-    connection: Connection, instance: str, there: Collection[Location], source: str | None = None
-) -> list[Entry]:
+def entries(scope: Scope, instance: str, there: Collection[Location], source: str | None = None) -> list[Entry]:
     """The registry's entries of these files; one that was replaced or registered by a later life has several.
 
     `source`: which of several sources reads them.
@@ -60,7 +58,7 @@ def entries(
     )
     columns = ["path", "size", "modified_ns", BATCH_NO, "refusal"]
     rows = event_rows.dataset(table).filter(named).to_table(columns=columns).to_pylist()
-    committed = collector.committed_cuts(connection, instance, sorted({row[BATCH_NO] for row in rows}), source)
+    committed = Collector(scope).committed_cuts(instance, sorted({row[BATCH_NO] for row in rows}), source)
     found = []
     for row in rows:
         unreadable = committed.get(row[BATCH_NO])

@@ -16,9 +16,11 @@ import structlog
 from onlyonce import logs
 from onlyonce.asked import parse
 from onlyonce.asked import written as written
-from onlyonce.commitlog import authorities, driver_runs, views
+from onlyonce.commitlog import authorities, driver_runs
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import not_recomputed
@@ -135,7 +137,7 @@ def dry_run(
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
-    windows = run(database, lambda conn: backfills.windows_in(conn, pipeline.name, names, span, late_only=late_only))
+    windows = Backfills(database).windows_in(pipeline.name, names, span, late_only=late_only)
     warnings = []
     sinks = []
     for root in roots:
@@ -157,20 +159,11 @@ def dry_run(
 
 def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:
     """Report what a run has recomputed and committed, from the log."""
-
-    def read(conn: Any) -> Report:
-        done = views.rows(conn, "run_backfills", run_id=run_id)
-        commits = views.rows(conn, "run_commits", run_id=run_id)
-        facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
-        return Report(
-            f"{pipeline.name}: recomputed by {run_id}",
-            run_id,
-            facts,
-            {"backfills": done, "commits": commits},
-            list(warnings),
-        )
-
-    return run(database, read)
+    done = Views(database).rows("run_backfills", run_id=run_id)
+    commits = Views(database).rows("run_commits", run_id=run_id)
+    facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
+    title, shown = f"{pipeline.name}: recomputed by {run_id}", {"backfills": done, "commits": commits}
+    return Report(title, run_id, facts, shown, list(warnings))
 
 
 def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:

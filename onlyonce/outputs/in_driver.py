@@ -22,11 +22,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.batches import WRITTEN
+from onlyonce.commitlog.batches import WRITTEN, Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
@@ -104,7 +102,7 @@ def _records(context: RunContext, query: Query, step: results.Step, batch: Batch
         return None
     if batch.plan.source_from is None and query.start_from:
         return None  # a new life reads again what an earlier one has counted
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     return sum(one.kept for one in received)
 
 

@@ -18,12 +18,12 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.outputs import panes, rejections
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.outputs.ends import Counted, OutputEnds
 from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions, stored_names
@@ -114,7 +114,7 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
     """Before the first batch of a state whose number of partitions nobody has said."""
     spark = context.spark
     unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
-    if unsaid and run(query.database, lambda conn: lineages.last_batches(conn, query.lineage))[0] is None:
+    if unsaid and Lineages(query.database).last_batches(query.lineage)[0] is None:
         raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
@@ -150,7 +150,7 @@ def _plan_of(
     offset: dict[str, Any],
     offsets_hash: str,
 ) -> Plan:
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     return Plan(
         lineage=query.lineage,
         batch_id=batch_id,
@@ -176,7 +176,7 @@ def _batch(
     def landed() -> bool:
         return any(step.writer.landed(plan) for step in steps)
 
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
+    batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed)
     passing("output-after-begin")
     with ExitStack() as held:
         if batch.committed:
@@ -259,20 +259,17 @@ def _end(
     pairs = kept * (root.window.per_record if root.window else 1)
     check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
 
-    def work(conn: Any) -> None:
-        for step in steps:
-            step.writer.end(conn, batch)
-        batches.count_windows(conn, batch, root.name, met.windows)
-        if root.reject:
-            whose = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id}
-            rejections.note(conn, context.instance, root.name, whose, met.rejected)
-        if fired:
-            panes.hold(conn, batch, context.instance, root.name, fired.held)
-        window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
-        batches.end(conn, query.driver, batch, outcome)
-
     passing("output-before-end")
-    run(query.database, work)
+    OutputEnds(query.database).end(
+        query.driver,
+        context.instance,
+        root,
+        batch,
+        [partial(step.writer.end, batch=batch) for step in steps],
+        Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
+        window_log.written(context, [step.output for step in steps], batch, versions, windows),
+        outcome,
+    )
     query.log.info(
         "batch committed",
         unit=f"{batch.plan.lineage}/{batch.plan.batch_id}",

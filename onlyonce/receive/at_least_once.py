@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, to_micros, to_time
@@ -62,7 +62,7 @@ def end(
     reached = batch.frontier if bounded else batch.reached(to_micros(counts.largest))
     _add_control(driver, batch, path, reached)
     passing("receive-after-control")
-    return run(database, lambda conn: batches.end_counted(conn, driver, batch, read, version, counts, bounded=bounded))
+    return Batches(database).end_counted(driver, batch, read, version, counts, bounded=bounded)
 
 
 def counted(path: Location, version: int) -> Counts:

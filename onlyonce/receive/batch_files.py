@@ -13,11 +13,10 @@ from functools import partial
 
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import failures
+from onlyonce.commitlog.failures import FailedAttempts
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.operate.collecting import edge_buckets
@@ -59,7 +58,7 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
 
     if batch.replayed and not batch.without_catalog and lines.shrinks():
         # What the broker has compacted away since can't be read again, and its rows are in no commit.
-        run(query.database, lambda conn: failures.withdraw(conn, query.driver, context.instance, plan.batch_id))
+        FailedAttempts(query.database).withdraw(query.driver, context.instance, plan.batch_id)
     places = partial(exchange.places, context.spark, lines)
     return poison.written(query, context.instance, batch, stamp.places, places, write, attempt, trial)
 

@@ -13,22 +13,20 @@ rows that the log vouches for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from sqlalchemy import Connection
 
-from onlyonce.catalog import bloom, collector, packed
-from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.lineages import Driver, check_epoch
-from onlyonce.database import locks
-from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.catalog import packed
+from onlyonce.catalog.chunks import Chunks, KeptBatch
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.rebuilds import Rebuilds
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.operate.collecting import horizon_buckets
 from onlyonce.model.storage.location import Location
@@ -45,21 +43,14 @@ log = structlog.get_logger()
 
 def catch_up(database: Database, driver: Driver, instance: str, events: Location, pipeline: Pipeline) -> int:
     """Add the ids that are missing; gives their number. One look into the log when there are none."""
-    if not run(database, lambda conn: catalog.without_ids(conn, instance)):
+    if not Chunks(database).without_ids(instance):
         return 0
-    run(database, lambda conn: collector.raise_floor(conn, instance, horizon_buckets(pipeline.dedup_horizon)))
-    missing = run(database, lambda conn: catalog.without_ids(conn, instance))
+    Collector(database).raise_floor(instance, horizon_buckets(pipeline.dedup_horizon))
+    missing = Chunks(database).without_ids(instance)
     added = 0
     for group in _groups(missing):
         ids = _read(events, group)
-
-        def work(connection: Connection, ids: dict[int, packed.Ids] = ids, group: list[Any] = group) -> None:
-            check_epoch(connection, driver.lineage, driver.epoch)
-            for batch in group:
-                _add(connection, instance, batch, ids[batch.batch_id])
-            passing("rebuild-before-commit")
-
-        run(database, work)
+        Rebuilds(database).add(driver, instance, group, ids)
         passing("rebuild-after-commit")
         added += sum(batch.kept for batch in group)
     log.info("ids of at-least-once batches are in the catalog now", instance=instance, batches=len(missing), ids=added)
@@ -74,11 +65,11 @@ def again(database: Database, instance: str, events: Location, lineage: str, buc
     batches of the bucket commit all the time.
     """
     for _ in range(TRIES):
-        batches = run(database, lambda conn: _kept(conn, lineage, bucket))
+        batches = Rebuilds(database).kept(lineage, bucket)
         ids: dict[int, packed.Ids] = {}
         for group in _groups(batches):
             ids |= _read(events, group)
-        if run(database, lambda conn, b=batches, i=ids: _replace(conn, instance, lineage, bucket, b, i)):  # type: ignore[misc]
+        if Rebuilds(database).replace(instance, lineage, bucket, batches, ids):
             return sum(batch.kept for batch in batches)
     raise Retryable(
         f"bucket {bucket} of {lineage} gets new batches all the time",
@@ -87,29 +78,9 @@ def again(database: Database, instance: str, events: Location, lineage: str, buc
     )
 
 
-def _kept(connection: Connection, lineage: str, bucket: int) -> list[Any]:
-    return ask(connection, "doctor", "kept_in_bucket", lineage=lineage, bucket=bucket)
-
-
-def _replace(
-    connection: Connection, instance: str, lineage: str, bucket: int, batches: list[Any], ids: dict[int, packed.Ids]
-) -> bool:
-    """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
-    locks.wait(connection, stored_names.catalog_lock(instance))
-    if bucket < catalog.ensure_bucket(connection, instance, bucket):
-        return True  # it was collected meanwhile
-    if _kept(connection, lineage, bucket) != batches:
-        return False
-    numbers = [batch.batch_id for batch in batches]
-    do(connection, "doctor", "take_chunks", instance=instance, lineage=lineage, bucket=bucket, batch_ids=numbers)
-    for batch in batches:
-        _store(connection, instance, batch, ids[batch.batch_id], batch.partitions)
-    return True
-
-
-def _groups(missing: list[Any]) -> Iterator[list[Any]]:
+def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
     """Batches of one lineage, in order, so many that their ids fit."""
-    group: list[Any] = []
+    group: list[KeptBatch] = []
     for batch in missing:
         full = sum(b.kept for b in group) + batch.kept > AT_ONCE
         if group and (full or group[0].lineage != batch.lineage):
@@ -120,7 +91,7 @@ def _groups(missing: list[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
+def _read(events: Location, group: list[KeptBatch]) -> dict[int, packed.Ids]:
     """The ids that each batch of a group has kept."""
     first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
     wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_LINEAGE) == lineage)
@@ -139,20 +110,3 @@ def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
                 hint="rows of `events` were removed by hand? Restore the table; or go on with mode='at_least_once'",
             )
     return found
-
-
-def _add(connection: Connection, instance: str, batch: Any, ids: packed.Ids) -> None:
-    if not catalog.ids_added(connection, batch.lineage, batch.batch_id):
-        return  # by another driver, or by this one, when the answer to its COMMIT was lost
-    if batch.bucket >= catalog.ensure_bucket(connection, instance, batch.bucket):
-        _store(connection, instance, batch, ids, batch.partitions)
-
-
-def _store(connection: Connection, instance: str, batch: Any, ids: packed.Ids, partitions: int) -> None:
-    target = np.mod(ids[0].view(np.int64), partitions)
-    for partition in range(partitions):
-        mine = (ids[0][target == partition], ids[1][target == partition])
-        once = packed.first_of_each(mine)
-        mine = mine[0][once], mine[1][once]
-        place = catalog.Place(instance, batch.bucket, 0, batch.lineage, batch.batch_id, partition, partitions)
-        catalog.add(connection, place, packed.pack(mine), bloom.make(mine))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from onlyonce.commitlog.batches import Received
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
@@ -93,9 +93,8 @@ def stream(spark: SparkSession, path: Location, start: int | None, files: int = 
     return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 
-def kept_files(path: Location, received: list[Any]) -> list[Location]:
-    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query
-    `received`.
+def kept_files(path: Location, received: list[Received]) -> list[Location]:
+    """The data files with the kept rows of some receive batches, by the commits that hold them.
 
     No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM
     needed.

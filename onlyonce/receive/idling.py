@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.commitlog import batches, turns
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.sources.tides import Tides
@@ -24,14 +24,7 @@ from onlyonce.model.sources.tides import Tides
 def looked(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
     """The frontier and how far each source has come, where the pipeline gets further without those that are idle or
     retired; else None."""
-    now, known, taken_in = run(
-        database,
-        lambda conn: (
-            batches.frontier(conn, context.instance),
-            turns.known(conn, context.instance),
-            batches.last_taken_in(conn, context.instance),
-        ),
-    )
+    now, known, taken_in = Batches(database).standing(context.instance)
     if not known.of or context.looked_at is None:
         return None
     # Not the clock of now: what has come since the last look is not known yet.

@@ -12,18 +12,12 @@ that don't add up. Not promised: that everything is merged. While a collector wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import structlog
-from sqlalchemy import Connection
 
-from onlyonce.catalog import merging
-from onlyonce.catalog.collector import SHORT_WAIT
-from onlyonce.commitlog.lineages import Driver, check_epoch
-from onlyonce.database import locks
-from onlyonce.database.connect import Database, ask, transaction
+from onlyonce.catalog.merging import Merging
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
 from onlyonce.model.batch import Plan
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate import collecting
@@ -35,11 +29,12 @@ def merge(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
     """Merge what the committed batch of this plan has made crowded; gives how many ids were written again."""
     merged = 0
     try:
-        with transaction(database) as connection:
-            crowds = list(_crowds(connection, plan))
+        with Merging.once(database) as merging:
+            crowds = list(merging.grown(plan.lineage, plan.batch_id, plan.bucket))
         while crowds and merged < collecting.BETWEEN_BATCHES:
-            with transaction(database) as connection:
-                parts = _merge_one(connection, driver, instance, crowds[0])
+            with Lineages.once(database) as lineages:
+                lineages.check_epoch(driver.lineage, driver.epoch)
+                parts = Merging(lineages.scope).merge_if_free(instance, crowds[0])
             if parts:
                 passing("merge-after-commit")
             else:
@@ -48,19 +43,3 @@ def merge(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
     except (Retryable, CommitStateUnknown) as error:
         log.warning("the catalog is merged later", lineage=plan.lineage, batch=plan.batch_id, problem=error.what)
     return merged
-
-
-def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
-    """The bucket of the batch, and the one that closed with it."""
-    yield merging.Crowd(plan.bucket, closed=False)
-    for before in ask(connection, "collect", "bucket_before", lineage=plan.lineage, batch_id=plan.batch_id):
-        if before.bucket < plan.bucket:
-            yield merging.Crowd(before.bucket, closed=True)
-
-
-def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
-    check_epoch(connection, driver.lineage, driver.epoch)
-    ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
-    if not locks.if_free(connection, stored_names.catalog_lock(instance)):
-        return []
-    return merging.merge_locked(connection, instance, crowd)

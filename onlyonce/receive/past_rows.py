@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog.operate import compaction
+from onlyonce.commitlog.batches import Received
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import CONTROL, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE
 from onlyonce.receive import events
@@ -30,7 +29,7 @@ from onlyonce.session import data_files
 
 def as_of(context: RunContext, version: int) -> DataFrame:
     """The rows of all kinds but control that batches of receive have put into `events` up to a version."""
-    last = run(context.database, lambda conn: compaction.last_in(conn, context.instance, version))
+    last = Compactions(context.database).last_in(context.instance, version)
     return upto(context.spark, context.events, last)
 
 
@@ -54,8 +53,8 @@ def _of_life(lineage: str, after: int, last: int) -> Column:
     return found & (F.col(OO_BATCH) > after) if after >= 0 else found
 
 
-def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Any]) -> DataFrame:
-    """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
+def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Received]) -> DataFrame:
+    """The kept rows of some receive batches, with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = events.kept_files(path, intact)
     rows = data_files.reader(spark).schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)

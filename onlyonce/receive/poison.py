@@ -21,11 +21,10 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import failures
+from onlyonce.commitlog.failures import FailedAttempts
 from onlyonce.context.query import Query
-from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
@@ -68,7 +67,7 @@ def written(
             if is_known(error):
                 raise
             cause = poison.cause_of(error)
-            known = run(query.database, lambda conn: failures.add(conn, query.driver, batch.plan.batch_id, cause))  # noqa: B023
+            known = FailedAttempts(query.database).add(query.driver, batch.plan.batch_id, cause)
             passing("poison-after-count")
             looking = looking or poison.is_due(known.times)
             found = _found(places(), known.refused, attempt, trial) if looking else None
@@ -84,16 +83,12 @@ def written(
 def _known(query: Query, batch: Batch) -> failures.Failures:
     if not batch.replayed:
         return failures.Failures()
-    return run(query.database, lambda conn: failures.of_batch(conn, query.lineage, batch.plan.batch_id))
+    return FailedAttempts(query.database).of_batch(query.lineage, batch.plan.batch_id)
 
 
 def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]) -> None:
-    def refuse(connection: Connection) -> None:
-        failures.refuse(connection, query.driver, instance, batch.plan.batch_id, refused)
-        passing("poison-before-commit")
-
     passing("poison-before-refuse")
-    run(query.database, refuse)
+    FailedAttempts(query.database).refuse(query.driver, instance, batch.plan.batch_id, refused)
     passing("poison-after-commit")
 
 

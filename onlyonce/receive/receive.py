@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, closes, turns
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.closes import Closes
+from onlyonce.commitlog.turns import Turns
 from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
@@ -69,7 +70,7 @@ def register(context: RunContext) -> int:
 def take_in(context: RunContext) -> None:
     """Take in what is registered, batch by batch."""
     query = context.open_query("receive")
-    taken_in = run(query.database, lambda conn: batches.last_taken_in(conn, context.instance))
+    taken_in = Batches(query.database).last_taken_in(context.instance)
     query.log.info("to take in", records=context.source().records_after(taken_in))
     with working_copy.of(query.folder) as copy:
         worked = replace(query, copy=copy)
@@ -88,7 +89,7 @@ def take_in(context: RunContext) -> None:
 
 def something_waits(context: RunContext) -> bool:
     """Whether the registry has a batch that receive has not committed."""
-    taken_in = run(context.open_query("receive").database, lambda conn: batches.last_taken_in(conn, context.instance))
+    taken_in = Batches(context.open_query("receive").database).last_taken_in(context.instance)
     return context.source().last_batch() not in (None, taken_in)
 
 
@@ -115,8 +116,8 @@ def close(context: RunContext, *, ended: bool) -> None:
     query = context.open_query("receive")
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
-    now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
-    tides = run(query.database, lambda conn: turns.known(conn, context.instance)) if context.pipeline.sources else None
+    now = Batches(query.database).frontier(context.instance)
+    tides = Turns(query.database).known(context.instance) if context.pipeline.sources else None
     # Of several sources some may be ahead of the pipeline: what they have sent is to close too.
     reached = now.after_batch(tides.furthest()) if tides else now
     after = reached.declared_ended() if ended else _silence(context, reached)
@@ -139,10 +140,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     def landed() -> bool:
         return at_least_once.landed(context.events, query.lineage, batch_id)
 
-    batch = run(
-        query.database,
-        lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed, context.pipeline.sources),
-    )
+    batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed, context.pipeline.sources)
     passing("receive-after-begin")
     if batch.committed:
         return None
@@ -168,7 +166,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
 def _skip(query: Query, batch: Batch) -> None:
     """A batch that an earlier life has committed (`onlyonce lineage new`), or of nothing: ended with nothing in it."""
     nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
-    run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
+    Batches(query.database).end(query.driver, batch, nothing)
 
 
 def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut, arrived: datetime) -> Plan:
@@ -197,18 +195,15 @@ def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], 
             query.database, query.driver, batch, context.events, must, version, bounded=context.bounded
         )
     else:
-        read = must(run(query.database, lambda conn: batches.fated(conn, batch.plan)))
-        total = run(
-            query.database,
-            lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
-        )
+        read = must(Batches(query.database).fated(batch.plan))
+        total = Batches(query.database).end_receive(query.driver, batch, read, version, bounded=context.bounded)
     unit = f"{query.lineage}/{batch.plan.batch_id}"
     query.log.info("batch committed", unit=unit, **total)
 
 
 def _silence(context: RunContext, now: Frontier) -> Frontier | None:
     idle = context.pipeline.idle_after
-    last = run(context.database, lambda conn: batches.last_arrival(conn, context.instance))
+    last = Batches(context.database).last_arrival(context.instance)
     clock = datetime.now(UTC)
     if idle is None or last is None or clock - last < idle:
         return None
@@ -228,7 +223,7 @@ def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: M
 
 
 def _close_is_open(context: RunContext, query: Query) -> bool:
-    return run(query.database, lambda conn: closes.is_open(conn, query.driver))
+    return Closes(query.database).is_open(query.driver)
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
@@ -237,13 +232,13 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides:
     Never within a batch of receive.
     """
     with context.receiving:
-        number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+        number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
         passing("close-after-begin")
         app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
         commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
         version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
         passing("close-after-delta")
-        run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+        Closes(query.database).end(query.driver, number, version)
         query.log.info("input closed", unit=commit.unit, kind=kind)
         passing("close-after-end")
         context.receiving.notify_all()

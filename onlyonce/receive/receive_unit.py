@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, catalog_lookup, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.catalog_lookup import Seen
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import units
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import EVENTS, Content, Counts, UnitId, compare
+from onlyonce.model.units import EVENTS, Content, Counts, UnitId
 from onlyonce.session.worker import attempt_name, session_of
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
@@ -171,22 +171,9 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     )  # fmt: skip
     ids = (records.high[kept], records.low[kept])
     stored, filtered = packed.pack(ids), bloom.make(ids)
-
-    def write(connection: Connection) -> bool:
-        passing("receive-unit-before-claim")
-        there = units.claim(connection, units.Claim(unit, work.epoch, attempt_name(), "witness"))
-        passing("receive-unit-after-claim")
-        if there is not None:
-            compare(unit, there, content)
-            return False
-        if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
-            catalog.add(connection, place, stored, filtered)
-        units.fill(connection, unit, content, counts)
-        catalog.note_look_ups(connection, str(unit), tally.took)
-        passing("receive-unit-before-commit")
-        return not place.is_remnant
-
-    if run(work.database, write):
+    wanted = units.Claim(unit, work.epoch, attempt_name(), "witness")
+    chunk = None if place.is_remnant else units.Chunk(place, stored, filtered)  # its bucket may be gone
+    if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
         catalog_lookup.remember(work.database, place, stored, filtered)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onlyonce.commitlog.outputs import rejections
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.outputs.rejections import Rejections
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.stored_names import KEPT, OO_BATCH, OO_HIGH, OO_LOW
 from onlyonce.records import left_out
@@ -29,7 +29,7 @@ def rows(
 ) -> tuple[int, list[Row]]:
     """How many (record, window) pairs are rejected, of all outputs or only one, and `limit` of them with the declared
     columns."""
-    total, found = run(database, lambda conn: rejections.some(conn, instance, output, limit))
+    total, found = Rejections(database).some(instance, output, limit)
     values = _values(pipeline, instance, found)
     none = dict.fromkeys(pipeline.columns())
     return total, [values.get(row["record_id"], none) | _told(row) for row in found]

@@ -14,15 +14,12 @@ import re
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
-from onlyonce.catalog import bloom, packed
-from onlyonce.catalog.chunks import ChunkKey
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import rejections
-from onlyonce.database.connect import Database, ask, snapshot, transaction
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.rejections import Rejection, Rejections
+from onlyonce.commitlog.traces import Judged, Reading, SeenWindow, Traces
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import stored_names, units
 from onlyonce.model.batch import to_micros, to_time
@@ -98,16 +95,15 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     # Before the transaction: it holds the catalog's tables against a collection, and this may take long.
     found = _of_ids(instance, wanted.ids)
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
-    with transaction(database) as connection:
-        snapshot(connection)
-        kept, erased = removals.kept_from(connection, instance), removals.erased(connection, instance)
-        known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
-        judged = [(row, *_fate(connection, row)) for row in found]
+    with Traces.at_one_moment(database) as log:
+        kept, erased = Removals(log.scope).kept_from(instance), Removals(log.scope).erased(instance)
+        known = [key for one in wanted.ids if (key := log.chunk_with(instance, one.high, one.low))]
+        judged = [(row, *_fate(log, row)) for row in found]
         windows = [
             of_window
             for row, _, version in judged
             if row[OO_KIND] == KEPT
-            for of_window in _windows(connection, pipeline, instance, row, version)
+            for of_window in _windows(log, pipeline, instance, row, version)
         ]
     shown = [fate for _, fate, _ in judged]
     facts = {
@@ -176,12 +172,11 @@ def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
     return found
 
 
-def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
+def _fate(traces: Traces, row: Row) -> tuple[Row, int | None]:
     """One row of `events` with its batch and unit, and the version of the commit that holds it."""
     batch = stored_names.batch(row[OO_LINEAGE], row[OO_BATCH])
     unit = stored_names.unit(row[OO_LINEAGE], row[OO_BATCH], units.EVENTS, row[OO_PARTITION])
-    known = ask(connection, "trace", "batch_of", unique_id=unit, lineage=row[OO_LINEAGE], batch_id=row[OO_BATCH])
-    log: Any = known[0] if known else None
+    log = traces.judged(unit, row[OO_LINEAGE], row[OO_BATCH])
     said = {name: getattr(log, name, None) for name in ("unit_committed_at", "committed_at", "run_id", "mode")}
     fate = {
         "fate": row[OO_KIND], "batch": batch, "state": log.state if log else "unknown",
@@ -191,30 +186,29 @@ def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
     return fate, log.delta_version if log else None
 
 
-def _unit(log: Any, unit: str) -> str | None:
+def _unit(log: Judged | None, unit: str) -> str | None:
     if log is None or log.unique_id is not None:
-        return log and str(log.unique_id)
+        return log.unique_id if log else None
     return f"{unit} (removed, it was kept long enough)" if log.units_removed is not None else None
 
 
-def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
+def _windows(traces: Traces, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
     """The windows of each output that a kept record falls in, and what has become of each."""
     found: list[Row] = []
-    rejections_of = rejections.of_record(connection, instance, row[OO_HIGH] or 0, row[OO_LOW] or 0)
+    rejections_of = Rejections(traces.scope).of_record(instance, row[OO_HIGH] or 0, row[OO_LOW] or 0)
     for root in pipeline.roots():
-        reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
-        read: Any = reader[0] if version is not None and reader else None
+        read = traces.read_by(instance, root.name, version)
         at = row[OO_EVENT_TIME]
         if isinstance(root.window, Chained):  # its window holds that of the output before, which may begin earlier
             at = to_time(root.window.assign(to_micros(at) or 0)[0][0])
         for output in (root, *pipeline.made_from(root)):
-            there = ask(connection, "trace", "windows_at", instance=instance, output=output.name, time=at)
+            there = traces.windows_at(instance, output.name, at)
             windows = _of_output(output.name, root, row, version, read, there)
             found += _rejected(root, windows, [one for one in rejections_of if one.output == root.name])
     return found
 
 
-def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row]:
+def _rejected(root: Output, windows: list[Row], rejected: list[Rejection]) -> list[Row]:
     """The windows of a record, with what the output's function said where it rejected it.
 
     Of sessions it has none, since it is in none.
@@ -234,7 +228,9 @@ def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row
     ]
 
 
-def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any, there: list[Any]) -> list[Row]:
+def _of_output(
+    name: str, root: Output, row: Row, version: int | None, read: Reading | None, there: list[SeenWindow]
+) -> list[Row]:
     if root.window is None:
         return [_shown(name, "in time", None, None, "written" if read else "not read yet", None)]
     time = to_micros(row[OO_EVENT_TIME]) or 0
@@ -243,9 +239,12 @@ def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any
         late = is_late(frontier, root.window, micros(root.lateness), time, time)
         # Its session is of a key that only the function knows: all that hold its time are shown.
         made = [window for window in there if window.state == "closed"]
-        ends = [(window.window_start, window.window_end, window) for window in made] or [(None, None, None)]
-        return [_of_window(name, late, start, end, read, window, version) for start, end, window in ends]
-    known = {(window.window_start, window.window_end): window for window in there}
+        if not made:
+            return [_of_window(name, late, None, None, read, None, version)]
+        return [_of_window(name, late, one.window_start, one.window_end, read, one, version) for one in made]
+    known: dict[tuple[datetime | None, datetime | None], SeenWindow] = {
+        (window.window_start, window.window_end): window for window in there
+    }
     begins = (read.start_from or {}).get(FIRST_WINDOW) if read else None
     found = []
     for first, last in dict.fromkeys(root.window.assign(time)):
@@ -257,11 +256,17 @@ def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any
 
 
 def _of_window(
-    name: str, late: bool, start: datetime | None, end: datetime | None, read: Any, window: Any, version: int | None
+    name: str,
+    late: bool,
+    start: datetime | None,
+    end: datetime | None,
+    read: Reading | None,
+    window: SeenWindow | None,
+    version: int | None,
 ) -> Row:
     """`window` is the newest generation of it that readers see, if there is one."""
-    by_backfill = window is not None and window.events_version is not None
-    folded = by_backfill and version is not None and window.events_version >= version
+    by_backfill = window.events_version if window else None
+    folded = by_backfill is not None and version is not None and by_backfill >= version
     final = window is not None and window.state == "closed"
     if late:
         state = "folded in by a backfill" if folded else "waits for a backfill"
@@ -272,36 +277,11 @@ def _of_window(
     return _shown(name, "late" if late else "in time", start, end, state, window if final else None)
 
 
-def _shown(name: str, fate: str, start: datetime | None, end: datetime | None, state: str, made: Any) -> Row:
+def _shown(
+    name: str, fate: str, start: datetime | None, end: datetime | None, state: str, made: SeenWindow | None
+) -> Row:
     return {
         "output": name, "window_start": start, "window_end": end, "fate": fate, "state": state,
         "generation": made.generation if made else None, "rows": made.rows if made else None,
         "made_by": f"{made.lineage}/{made.batch}" if made else None, "made_at": made.committed_at if made else None,
     }  # fmt: skip
-
-
-def _in_catalog(connection: Connection, instance: str, wanted: RecordId) -> ChunkKey | None:
-    """The live chunk that holds an id. A filter's "maybe" is settled by the ids."""
-    one = tuple(np.array([half % 2**64], dtype=np.uint64) for half in (wanted.high, wanted.low))
-    ids = (one[0], one[1])
-    probes = bloom.probes(ids)
-    for row in ask(connection, "trace", "chunks", instance=instance, high=wanted.high):
-        at = {
-            "instance": instance,
-            "bucket": row.bucket,
-            "lineage": row.lineage,
-            "batch": row.batch,
-            "partition": row.partition,
-        }
-        known = bloom.read(_bytes(connection, "filter", at), row.id_count)
-        if known is None or len(bloom.maybe(known, probes)):
-            held = _bytes(connection, "ids", at)
-            if held is not None and packed.member(packed.unpack(held), ids)[0]:
-                return ChunkKey(row.bucket, row.lineage, row.batch, row.partition)
-    return None
-
-
-def _bytes(connection: Connection, column: str, chunk: dict[str, Any]) -> bytes | None:
-    """One column of a chunk; None if it has none, or the chunk was merged meanwhile."""
-    rows = ask(connection, "trace", column, **chunk)
-    return bytes(rows[0][0]) if rows and rows[0][0] is not None else None

@@ -27,11 +27,10 @@ import structlog
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.operate import compaction
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Retryable, Superseded
@@ -202,8 +201,8 @@ def _await_receive(context: RunContext, query: Query, versions: replayed.Version
 
 def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     after, upto = versions.after, versions.upto
-    ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
-    compacted = run(context.database, lambda conn: compaction.compacted(conn, context.instance))
+    ended = Batches(context.database).ended_versions(context.instance, after, upto)
+    compacted = Compactions(context.database).compacted(context.instance)
     # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that
     # are compacted each has ended, and Delta may have forgotten them.
     return not any(

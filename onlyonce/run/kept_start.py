@@ -10,14 +10,8 @@ Who calls it: `onlyonce.run.lineage`. Errors: Refused where nothing is removed, 
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import uuid4
-
-from sqlalchemy import Connection
-
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.operate import removals
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.new_lives import NewLives, Start
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, unknown
 from onlyonce.model import stored_names
@@ -25,12 +19,12 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
 from onlyonce.model.stored_names import FIRST_WINDOW
+from onlyonce.model.windows import Micros
 
 
-def of(connection: Connection, instance: str, query: str, begins: dict[str, Any] | None) -> dict[str, Any]:
+def of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> Start:
     """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
     root = _root(instance, query)
-    kept = removals.kept_from(connection, instance)
     if kept is None:
         raise Refused(
             f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
@@ -43,17 +37,7 @@ def of(connection: Connection, instance: str, query: str, begins: dict[str, Any]
 def first(database: Database, target: str, *, yes: bool) -> Report | None:
     """Register the first life of a new output; None where it has a life."""
     instance, _, query = target.strip("/").partition("/")
-
-    def register(connection: Connection) -> dict[str, Any] | None:
-        if lineages.live(connection, instance, query):
-            return None
-        start = of(connection, instance, query, None)
-        if yes:
-            removals.refuse_life(connection, instance, query, start)
-            lineages.register(connection, instance, query, uuid4(), start)
-        return start
-
-    start = run(database, register)
+    start = NewLives(database).first(instance, query, lambda kept: of(instance, query, kept, None), register=yes)
     if start is None:
         return None
     facts = {"instance": instance, "query": query, "starts from": retaining.said(start[stored_names.KEPT_FROM])}

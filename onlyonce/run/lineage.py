@@ -11,31 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 from deltalake import DeltaTable
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages, turns
-from onlyonce.commitlog.operate import removals
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.commitlog import authorities, lineages, turns
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import Begun, NewLives
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.outputs.stateful import ANEW
-from onlyonce.declare.pipeline import unknown
 from onlyonce.model import stored_names
-from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import (
-    AFTER_BATCH_NO,
     BATCH_NO,
-    CLOSED_BY,
-    COUNTED_UPTO,
-    FIRST_WINDOW,
-    RESERVOIR_VERSION,
-    ROWS_FROM,
     SOURCE_BATCH_NO,
 )
 from onlyonce.run import from_start, kept_start, withdraw
@@ -56,34 +50,26 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     database = authorities.database_of(None)
     if from_kept and (first := kept_start.first(database, target, yes=yes)):
         return first
-    old = run(database, lambda conn: _live(conn, instance, query))
+    old = NewLives(database).old(instance, query)
     if query == "receive":
         _refuse_forgotten(database, instance, old.lineage)
-    plan = run(database, lambda conn: start_from(conn, instance, query, old.lineage, start))
+    plan = NewLives(database).begins_at(instance, query, old.lineage, start)
     if from_kept:
-        start = run(database, lambda conn: (start or {}) | kept_start.of(conn, instance, query, plan))
+        start = (start or {}) | kept_start.of(instance, query, Removals(database).kept_from(instance), plan)
         plan = (plan or {}) | start
-    run(database, lambda conn: removals.refuse_life(conn, instance, query, plan))
+    Removals(database).refuse_life(instance, query, plan)
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
-    driver = run(database, lambda conn: lineages.bump(conn, old, "lineage new"))
-    run(database, lambda conn: authorities.refuse_forgotten(conn, driver))
-    run(database, lambda conn: authorities.fence(conn, driver))
+    driver = Lineages(database).bump(old, "lineage new")
+    Authorities(database).refuse_forgotten(driver)
+    Authorities(database).fence(driver)
     if query == "receive":
         _fence_events(database, instance, driver)
     else:
         _settle_outputs(database, driver, instance, query, anew=ANEW in (start or {}))
-    made = run(database, lambda conn: _relive(conn, instance, query, driver, start))
+    made = NewLives(database).begin(instance, query, driver, start)
     return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
-
-
-def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
-    found = lineages.live(connection, instance, query)
-    if found is None:
-        known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
-        raise unknown("live lineage", f"{instance}/{query}", known)
-    return found
 
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
@@ -94,7 +80,7 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
         if log_entries.any_in(path)
         else None
     )
-    begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
+    begun = Lineages(database).last_batches(lineage)[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
             f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
@@ -104,23 +90,11 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
         )
 
 
-def _relive(
-    connection: Connection, instance: str, query: str, driver: lineages.Driver, start: dict[str, Any] | None
-) -> str:
-    lineages.check_epoch(connection, driver.lineage, driver.epoch)
-    for row in ask(connection, "relive", "begun", lineage=driver.lineage):
-        withdraw.withdraw(connection, driver, instance, row.batch_id)
-    begin_at = start_from(connection, instance, query, driver.lineage, start)
-    removals.refuse_life(connection, instance, query, begin_at)
-    lineages.set_state(connection, driver.lineage, "closed")
-    return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
-
-
 def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
     """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else
     made ready to be withdrawn; always where the new life takes all rows out of the target."""
-    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
-        left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
+    for row in NewLives(database).begun(driver.lineage):
+        left = withdraw.left(instance, NewLives(database).left(driver, instance, query, row.batch_id))
         staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
@@ -139,7 +113,7 @@ def _finish_output(database: Database, driver: lineages.Driver, instance: str, q
 
     pipeline = declarations.one(instance.partition("@")[0])
     root = pipeline.output(query)
-    old = run(database, lambda conn: _live(conn, instance, query))
+    old = NewLives(database).old(instance, query)
     context = RunContext(
         session.start(f"onlyonce lineage new {instance}/{query}"), pipeline, instance, driver.run_id, database
     )
@@ -155,16 +129,16 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
     """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
-    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
+    for row in NewLives(database).begun(driver.lineage):
         if withdraw.holds(path, app_id, row.batch_id):
             _finish(database, driver, row, opening.table(path), path)
         else:
             withdraw.take(path, app_id, row.batch_id)
 
 
-def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Location) -> None:
+def _finish(database: Database, driver: lineages.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
     """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
-    found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
+    found = Batches(database).find_begun(driver.lineage, row.batch_id)
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
     must = _must(path.parent, row.source_to, found.plan.facts)
@@ -173,8 +147,8 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
 
         at_least_once.end(database, driver, found, path, must, version)
         return
-    read = must(run(database, lambda conn: batches.fated(conn, found.plan)))
-    run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
+    read = must(Batches(database).fated(found.plan))
+    Batches(database).end_receive(driver, found, read, version, bounded=False)
 
 
 def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
@@ -197,36 +171,3 @@ def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> i
     """How many records a batch of the registry must have."""
     files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
-
-
-def start_from(
-    connection: Connection, instance: str, query: str, lineage: str, asked: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
-    last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
-    # Once windows have changed, those from before the change stay out of every later life too.
-    kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
-    if last.source_to is None:
-        return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
-    version = read_upto(last.source_to)
-    if query == "receive":
-        return {
-            stored_names.START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
-            AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
-        }
-    opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
-    start = 0 if last.totals else version + 1  # totals are of all that ever came
-    if opened:
-        before = opened[0].source_from
-        first = int((opened[0].start_from or {}).get(stored_names.START_VERSION, 0))
-        start = read_upto(before) + 1 if before else first
-    closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
-    # What was written in the batch that read it is never read again, unless the new life is to keep state.
-    rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
-    counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
-    return (
-        {stored_names.START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing}
-        | rows_go_on
-        | kept
-        | (asked or {})
-    )

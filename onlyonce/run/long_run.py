@@ -21,7 +21,8 @@ import structlog
 
 from onlyonce import log_rotation, settings
 from onlyonce.commitlog import long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import OnlyonceError, Superseded
 from onlyonce.model.run.isolation import first_line
 from onlyonce.model.run.long_run import Stopped
@@ -80,14 +81,14 @@ class LongRun:
         """The heart stops, and the log says how."""
         self._done.set()
         self._thread.join()
-        run(self._database, lambda conn: long_runs.end(conn, self.taken, self._turns, exit_code, why))
+        LongRuns(self._database).end(self.taken, self._turns, exit_code, why)
 
     def _beat(self) -> None:
         while not self._done.wait(settings.heartbeat_seconds()):
             try:
                 log_rotation.rotate()
                 self._place.ours()  # a session that broke has left it
-                if run(self._database, lambda conn: long_runs.beat(conn, self.taken, self._turns, self._down)):
+                if LongRuns(self._database).beat(self.taken, self._turns, self._down):
                     self._asked.set()
             except Superseded as error:
                 self._overtaken = error
@@ -111,9 +112,7 @@ def held(
     beat = timedelta(seconds=settings.heartbeat_seconds())
     place = place or Place(database, instance)
     released = place.ours()
-    taken = run(
-        database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat, released=released)
-    )
+    taken = LongRuns(database).take(instance, run_id, name, every=every, beat=beat, released=released)
     mine = LongRun(database, taken, place)
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)

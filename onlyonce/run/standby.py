@@ -14,9 +14,9 @@ import time
 
 import structlog
 
-from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.database import locks
-from onlyonce.database.connect import Database, Session, run
+from onlyonce.database.connect import Database, Session
 from onlyonce.model import stored_names
 from onlyonce.model.errors import DatabaseAway
 from onlyonce.model.run.long_run import standing_by
@@ -51,11 +51,11 @@ class Place:
 def wait(database: Database, instance: str, place: Place) -> bool:
     """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as
     well."""
-    seen = run(database, lambda conn: long_runs.look(conn, instance))
+    seen = LongRuns(database).look(instance)
     told = False
     while True:
         released = place.ours()
-        now = run(database, lambda conn: long_runs.look(conn, instance))
+        now = LongRuns(database).look(instance)
         what = standing_by(seen, now, released=released)
         if what != "wait":
             log.info("stood by", then=what)

@@ -16,8 +16,12 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import authorities, driver_runs, lineages, long_runs, views
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog import authorities, driver_runs
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
@@ -51,9 +55,9 @@ def main(argv: list[str]) -> Report:
         )
     if asked.dry_run:
         return _dry_run(pipeline, asked)
-    claiming.claim(settings.data_root(), str(run(database, authorities.identity)))
+    claiming.claim(settings.data_root(), str(Authorities(database).identity()))
     instance = _instance(database, pipeline, asked.bounded)
-    run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
+    Lineages(database).add_instance(instance, pipeline.name)
     passing("start-instance")
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
         skipped = (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
@@ -73,26 +77,22 @@ def arguments(argv: list[str]) -> Namespace:
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
     """What a run has committed, from the log; and the folders below an inbox that it has skipped."""
     warnings = [folders.told(skipped)] if skipped else []
-
-    def read(conn: object) -> Report:
-        fates = views.rows(conn, "run_fates", run_id=run_id)  # type: ignore[arg-type]
-        commits = views.rows(conn, "run_commits", run_id=run_id)  # type: ignore[arg-type]
-        facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-        return Report(
-            f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
-        )
-
-    return run(database, read)
+    fates = Views(database).rows("run_fates", run_id=run_id)
+    commits = Views(database).rows("run_commits", run_id=run_id)
+    facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
+    return Report(
+        f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
+    )
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
     from onlyonce.run import drain
 
-    refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
+    refuse_beside(LongRuns(database).look(instance))  # before Spark starts
     context = _context(pipeline, instance, database, asked)
     if context.bounded:
         drain.bounded(context)
-        run(database, lambda conn: lineages.close_instance(conn, instance))
+        Lineages(database).close_instance(instance)
     else:
         drain.once(context, ended=asked.close)
     return context.skipped
@@ -154,7 +154,7 @@ def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
     """The pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
     if not bounded:
         return pipeline.name
-    last = run(database, lambda conn: lineages.last_bounded(conn, pipeline.name))
+    last = Lineages(database).last_bounded(pipeline.name)
     if last is None:
         return f"{pipeline.name}@1"
     name, done = last

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Retryable
 from onlyonce.model.frontier import closed_until
@@ -27,7 +25,7 @@ def await_written(context: RunContext, root: Output, query: Query, upto: int, do
     `down`: those that stand still.
     """
     for before in context.pipeline.upstream(root):
-        while not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto)):  # type: ignore[misc]
+        while not _has_written(context.database, context.instance, before, upto):
             if before.name in down:
                 raise Retryable(
                     f"output {root.name}: {before.name}, from whose windows it is made, stands still",
@@ -38,13 +36,13 @@ def await_written(context: RunContext, root: Output, query: Query, upto: int, do
                 context.receiving.wait(LOOK_SECONDS)
 
 
-def _has_written(connection: Connection, instance: str, before: Output, upto: int) -> bool:
+def _has_written(database: Database, instance: str, before: Output, upto: int) -> bool:
     assert before.window is not None
     assert not isinstance(before.window, Session)
-    reach = backfills.reach(connection, instance, before.name)
+    reach = Backfills(database).reach(instance, before.name)
     if reach.consumed < upto:
         return False
-    wanted = closed_until(backfills.frontier_at(connection, instance, upto), before.window, micros(before.lateness))
+    wanted = closed_until(Backfills(database).frontier_at(instance, upto), before.window, micros(before.lateness))
     there = reach.closed_until(before)
     if wanted is None or there is None:
         return wanted is None

@@ -20,18 +20,15 @@ units of an older epoch. A Delta table can't, so the batch's transaction id is u
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, units
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import ask, do
+from onlyonce.commitlog.new_lives import LeftUnits
+from onlyonce.commitlog.units import Unit
 from onlyonce.model import stored_names
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.storage.location import Location
@@ -57,25 +54,12 @@ class Left:
         return not self.write.startswith(WRITTEN_OVER)
 
 
-def left(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> list[Left]:
+def left(instance: str, found: LeftUnits) -> list[Left]:
     """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's
     hand."""
-    there = [
-        *units.of_batch(connection, driver.lineage, batch_id),
-        *authorities.units_elsewhere(connection, driver, batch_id),
-    ]
-    return by_units(connection, driver.lineage, instance, query, batch_id, there)
-
-
-def by_units(
-    connection: Connection, lineage: str, instance: str, query: str, batch_id: int, there: Sequence[Any]
-) -> list[Left]:
-    """The same by the units that were found, as rows of the query `of_batch`."""
-    declared = _declared(connection, lineage, instance, query, batch_id)
-    with_rows = {unit.sink: unit for unit in there if unit.rows and unit.kind != "plain"}
-    platform = authorities.identity(connection)
+    with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
     return [
-        _left(instance, unit, declared, stored_names.result_transaction(platform, lineage, sink))
+        _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.lineage, sink))
         for sink, unit in with_rows.items()
     ]
 
@@ -83,15 +67,6 @@ def by_units(
 def is_written(one: Left, batch_id: int) -> bool:
     """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
     return one.table is None or holds(one.table, one.app_id, batch_id)
-
-
-def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
-    """Take a begun batch out of the log. The caller has fenced all who could still write for it."""
-    names = {"lineage": driver.lineage, "batch_id": batch_id}
-    do(connection, "relive", "withdraw_chunks", instance=instance, **names)
-    do(connection, "relive", "withdraw_files", **names)
-    do(connection, "relive", "withdraw_units", **names)
-    do(connection, "batches", "forget_begun", **names)
 
 
 def holds(path: Location, app_id: str, batch_id: int) -> bool:
@@ -184,12 +159,7 @@ def _note(entry: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _declared(connection: Connection, lineage: str, instance: str, query: str, batch_id: int) -> dict[str, Any]:
-    rows = ask(connection, "relive", "declared", lineage=lineage, batch_id=batch_id, instance=instance, query=query)
-    return dict(rows[0].parts.get("outputs", {})) if rows else {}
-
-
-def _left(instance: str, unit: Any, declared: dict[str, Any], app_id: str) -> Left:
+def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id: str) -> Left:
     told = declared.get(unit.sink, {"write": "", "target": ""})
     kind, _, where = told["target"].partition(":")
     _, at, number = instance.partition("@")

@@ -18,17 +18,17 @@ in-commit timestamps (`onlyonce.storage.table_features`): the report names it, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from math import ceil
-from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
@@ -48,24 +48,47 @@ ICEBERG = """left alone: an Iceberg table is maintained by its engines
     No property onlyonce.… may go"""
 
 
+@dataclass(frozen=True)
+class Maintained:
+    """What was done with a table, or would be.
+
+    dates    how many were compacted
+    removed  how many files that the table has no more
+    hours    how long such files stay
+    """
+
+    dates: int
+    files_before: int
+    files_after: int
+    removed: int
+    hours: int
+    closed: date | None
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "closed before": self.closed, "dates": self.dates, "files before": self.files_before,
+            "files after": self.files_after, "removed": self.removed, "kept (hours)": self.hours,
+        }  # fmt: skip
+
+
 def maintain_output(
     database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
-) -> dict[str, Any] | str | None:
+) -> Maintained | str | None:
     """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
     if isinstance(output.sink, Iceberg):
         return ICEBERG
     path = table_of(pipeline, output)
     if path is None:
         return None
-    closed = run(database, lambda conn: closed_before(conn, pipeline, output))
+    closed = closed_before(database, pipeline, output)
     try:
         if told := not_maintained(path):
             return told
-        done = maintain(path, closed, keep_hours(database), dry_run=dry_run)
+        return maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError, Refused) as error:
         # Another writer wrote there, or the table can't be opened. Nothing of ours has happened; other tables go on.
         return f"left for the next time: {str(error).splitlines()[0]}"
-    return {"closed before": closed} | done
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Location | None:
@@ -77,7 +100,7 @@ def table_of(pipeline: Pipeline, output: Output) -> Location | None:
     return path if log_entries.any_in(path) else None
 
 
-def closed_before(connection: Connection, pipeline: Pipeline, output: Output) -> date | None:
+def closed_before(database: Database, pipeline: Pipeline, output: Output) -> date | None:
     """The first date on which a window may still be written by the stream: all windows that start before it are
     written.
 
@@ -86,7 +109,7 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
     root = pipeline.root_of(output)
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    until = backfills.reach(connection, pipeline.name, root.name).closed_until(root)
+    until = Backfills(database).reach(pipeline.name, root.name).closed_until(root)
     if until is None:
         return None
     first_open = to_time(own(root.window).assign(until)[0][0])
@@ -95,11 +118,11 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
 
 def keep_hours(database: Database) -> int:
     """How long files that are no longer part of a table stay: as is set, and longer than anything that is under way."""
-    oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
-    return max(settings.vacuum_hours(), ceil((oldest or 0.0) / 3600) + 1)
+    oldest = Batches(database).oldest_begun()
+    return max(settings.vacuum_hours(), ceil(oldest / 3600) + 1)
 
 
-def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
+def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> Maintained:
     """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
     table = opening.table(path)
     before = len(table.file_uris())
@@ -111,10 +134,7 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
             passing("maintain-after-compact")
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
     passing("maintain-after-vacuum")
-    return {
-        "dates": len(dates), "files before": before, "files after": len(opening.table(path).file_uris()),
-        "removed": len(removed), "kept (hours)": hours,
-    }  # fmt: skip
+    return Maintained(len(dates), before, len(opening.table(path).file_uris()), len(removed), hours, closed)
 
 
 def not_maintained(path: Location) -> str | None:

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities
-from onlyonce.commitlog.operate import dropping
-from onlyonce.commitlog.sinks import targets
+from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.commitlog.sinks.targets import Targets
 from onlyonce.context.run_context import RunContext
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
@@ -41,7 +41,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         yield
         return
     identity, place = target_identity.identity(declared, _database, suffix), declared.of_run(suffix)
-    made = run(context.database, lambda conn: targets.claim(conn, context.instance, output.name, place, identity))
+    made = Targets(context.database).claim(context.instance, output.name, place, identity)
     again = (
         "make it again from `events`: take the output out of the declaration, "
         f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again"
@@ -67,11 +67,11 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         owner.refuse_other(
             _note(place), context.platform, output.name, place.where
         )  # two platforms may have come at once
-        run(context.database, lambda conn: targets.made(conn, context.instance, output.name, _table_id(place)))
+        Targets(context.database).made(context.instance, output.name, _table_id(place))
 
 
 def _database(variable: str | None) -> str:
-    return run(Database(authorities.url_of(variable)), targets.database)
+    return Targets(Database(authorities.url_of(variable))).database()
 
 
 def _is_there(place: Place) -> bool:
@@ -123,7 +123,7 @@ def _note(place: Place) -> str | None:
         return opening.table(at).metadata().configuration.get(owner.PROPERTY) if delta.exists(at) else None
     if place.kind == "postgres":
         schema, table = place.where.split(".", 1)
-        return run(_at(place), lambda connection: dropping.note_of(connection, schema, table))
+        return Drops(_at(place)).note_of(schema, table)
     if place.kind == "mysql":
         there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
         return there[0].note if there else None
@@ -147,7 +147,7 @@ def _put_note(place: Place, note: str) -> None:
             opening.set_property(settings.table_location(place.where), owner.PROPERTY, note)
     elif place.kind == "postgres":
         schema, table = place.where.split(".", 1)
-        run(_at(place), lambda connection: dropping.put_note(connection, schema, table, note))
+        Drops(_at(place)).put_note(schema, table, note)
     elif place.kind == "mysql":
         run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
     elif place.kind == "files":

@@ -7,10 +7,10 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Sent
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs.backfill import Span
@@ -39,7 +39,7 @@ class SinkWriter(Protocol):
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """In the transaction that ends the batch: see that its units are in the platform's log."""
 
 

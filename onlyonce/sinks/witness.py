@@ -8,30 +8,20 @@ for a replay with other rows, Superseded.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
 from onlyonce.commitlog import units
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import COMPUTED, Content, UnitId, compare
+from onlyonce.model.units import COMPUTED, Content, UnitId
 
 
 def witness(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
     """Claim and fill it; one that is there is compared. `points`: what its fail-points begin with."""
-
-    def work(connection: Connection) -> None:
-        claimed = units.Claim(unit, epoch, "driver", "witness")
-        there = units.claim(connection, claimed)
-        passing(f"{points}-unit-after-claim")
-        if there is not None:
-            compare(unit, there, content)
-            return
-        units.fill(connection, unit, content)
-
     passing(f"{points}-unit-before-claim")
-    run(database, work)
+    Units(database).commit(units.Claim(unit, epoch, "driver", "witness"), content, points)
     passing(f"{points}-unit-after-commit")
 
 
@@ -57,9 +47,9 @@ def check(unit: UnitId, content: Content, found: Content) -> None:
         )
 
 
-def end(connection: Connection, batch: Batch, sink: str) -> None:
+def end(scope: Scope, batch: Batch, sink: str) -> None:
     """See that the batch has its unit; at least once it has none."""
     if batch.at_least_once:
         return
-    there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
+    there = Units(scope).of_batch(batch.plan.lineage, batch.plan.batch_id)
     units.expect(there, sink, 1, batch.plan.lineage, batch.plan.batch_id)

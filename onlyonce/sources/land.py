@@ -21,8 +21,8 @@ import structlog
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import subscriptions
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.subscriptions import Subscriptions
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, PubSub
@@ -69,9 +69,9 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     with Subscription(source) as subscription:
         facts = subscription.facts()
-        run(database, lambda conn: subscriptions.register(conn, source.subscription, pipeline.name))
+        Subscriptions(database).register(source.subscription, pipeline.name)
         landed = _Lander(pipeline, source, database, subscription, facts).land()
-    waiting = run(database, lambda conn: subscriptions.unacknowledged(conn, source.subscription))
+    waiting = Subscriptions(database).unacknowledged(source.subscription)
     return _report(pipeline, source, asked.run_id, landed, waiting)
 
 
@@ -91,7 +91,7 @@ class _Lander:
     def land(self) -> Landed:
         """Until a pull comes back empty after a while without messages, or the time is over."""
         _make_durable(self.inbox)
-        self.bucket = run(self.database, lambda conn: subscriptions.newest_bucket(conn, self.pipeline.name))
+        self.bucket = Subscriptions(self.database).newest_bucket(self.pipeline.name)
         now, silence = time.monotonic(), self.source.drained_after.total_seconds()
         deadline = self.facts.deadline.total_seconds()
         end, quiet = now + self.source.land_for.total_seconds(), now + silence
@@ -144,16 +144,13 @@ class _Lander:
             self.landed.reasons.append(unsure)
             log.warning("not known to be acknowledged", path=str(path), messages=len(messages), why=unsure)
             return
-        run(self.database, lambda conn: subscriptions.settle(conn, source, ids))
+        Subscriptions(self.database).settle(source, ids)
         passing("land-after-settle")
         log.info("landed", path=str(path), messages=len(messages))
 
     def _note(self, path: Path, ids: list[str]) -> None:
         name, subscription, retention = self.pipeline.name, self.source.subscription, self.facts.retention
-        run(
-            self.database,
-            lambda conn: subscriptions.note(conn, str(path), subscription, name, self.bucket, ids, retention),
-        )
+        Subscriptions(self.database).note(str(path), subscription, name, self.bucket, ids, retention)
 
 
 def _write(hidden: Path, messages: list[Message], source: PubSub) -> None:

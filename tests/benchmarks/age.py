@@ -28,9 +28,9 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.database.connect import Database
 from onlyonce.model.batch import Plan
 from onlyonce.operate import collect, sums
 from onlyonce.operate.compact import compaction
@@ -79,11 +79,11 @@ class Aged:
         os.environ |= {"ONLYONCE_HOME": str(self.home), "ONLYONCE_DATABASE_URL": self.url}
         if not self.next:
             self._make()
-        lineage = run(self.database, lambda conn: lineages.register(conn, "shop", "receive", uuid4()))
-        self.driver = run(self.database, lambda conn: lineages.bump(conn, lineage, "bench"))
+        lineage = Lineages(self.database).register("shop", "receive", uuid4())
+        self.driver = Lineages(self.database).bump(lineage, "bench")
 
     def _make(self) -> None:
-        run(self.database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
+        Lineages(self.database).add_instance("shop", "shop")
         self.events.mkdir(parents=True)
         DeltaTable.create(str(self.events), SCHEMA, partition_by=["oo_kind"], configuration=events.PROPERTIES)  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ class Aged:
             bucket=int(at.timestamp()) // catalog.BUCKET_SECONDS, settings={"spark.sql.shuffle.partitions": "2"},
             mode="exactly_once", declaration_hash="d1",
         )  # fmt: skip
-        batch = run(self.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        batch = Batches(self.database).begin(self.driver, "shop", plan, None)
         # What `written` asks of a run and of a query, where it needs no Spark.
         context: Any = SimpleNamespace(pipeline=SHOP, instance="shop", bounded=False, spark=None)
         query: Any = SimpleNamespace(database=self.database, driver=self.driver, lineage=self.driver.lineage)
@@ -127,7 +127,7 @@ class Aged:
             lambda folder: batch_files.written(context, query, batch, lines, folder), Appended(self.events), commit
         )
         version = own_tables.exactly(self.events, written)
-        run(self.database, lambda conn: batches.end_receive(conn, self.driver, batch, EACH, version, bounded=False))
+        Batches(self.database).end_receive(self.driver, batch, EACH, version, bounded=False)
         merge_as_it_grows.merge(self.database, self.driver, "shop", plan)
 
     def _input(self, number: int) -> Lines:

@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, do, run
 from onlyonce.model.storage.location import Location, on_disk
@@ -64,12 +65,12 @@ def catalog_of(database: Database, driver: Driver, upto: int) -> None:
     run(database, lambda conn: do(conn, "collect", "raise_floor", instance="shop", floor=floor))
     made = np.random.default_rng(upto)
     for bucket in range(floor, bucket_of[1] + 1):
-        run(database, lambda conn, b=bucket: catalog.ensure_bucket(conn, "shop", b))  # type: ignore[misc]
+        Chunks(database).ensure_bucket("shop", bucket)  # type: ignore[misc]
         last = min(upto - 1, (bucket + 1 - bucket_of[0]) * A_BUCKET - 1)
         for partition in range(2):
             ids = uniform(made, A_BUCKET * EACH // 2, partition)
             place = catalog.Place("shop", bucket, floor, driver.lineage, last, partition, 2)
-            run(database, lambda conn, p=place, i=ids: catalog.add(conn, p, packed.pack(i), bloom.make(i)))  # type: ignore[misc]
+            Chunks(database).add(place, packed.pack(ids), bloom.make(ids))  # type: ignore[misc]
 
 
 def events_of(events: Path, driver: Driver, upto: int) -> None:

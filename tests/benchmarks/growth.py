@@ -17,11 +17,14 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, text
 
-from onlyonce.catalog import bloom, catalog_lookup, collector, packed, range_filters
+from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.collector import Collector
 from onlyonce.catalog.packed import Ids
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.catalog.range_filters import RangeFilters
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database.connect import Database, do, run
 from onlyonce.model.batch import Plan
 from onlyonce.model.operate import collecting
@@ -74,9 +77,9 @@ class Catalog:
 
     def start(self) -> Driver:
         """Its one driver."""
-        run(self.database, lambda conn: lineages.add_instance(conn, self.instance, self.instance))
-        lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, "receive", uuid4()))
-        return run(self.database, lambda conn: lineages.bump(conn, lineage, "bench"))
+        Lineages(self.database).add_instance(self.instance, self.instance)
+        lineage = Lineages(self.database).register(self.instance, "receive", uuid4())
+        return Lineages(self.database).bump(lineage, "bench")
 
     def place(self, driver: Driver, batch: int, bucket: int, partition: int = 0) -> catalog.Place:
         """Where a unit is."""
@@ -88,7 +91,7 @@ class Catalog:
         for partition in range(PARTITIONS):
             ids = self.chunk(batch, partition)
             place, stored, made = self.place(driver, batch, bucket, partition), packed.pack(ids), bloom.make(ids)
-            run(self.database, lambda conn, p=place, s=stored, m=made: catalog.add(conn, p, s, m))  # type: ignore[misc]
+            Chunks(self.database).add(place, stored, made)  # type: ignore[misc]
         ended = {"lineage": driver.lineage, "batch_id": batch, "read": BATCH}
         run(self.database, lambda conn: conn.execute(text(ENDED), ended))
 
@@ -117,7 +120,7 @@ class Catalog:
             partitions=PARTITIONS, system_time=datetime.fromtimestamp(bucket * catalog.BUCKET_SECONDS, UTC),
             bucket=bucket, settings={}, mode="exactly_once", declaration_hash="bench",
         )  # fmt: skip
-        run(self.database, lambda conn: batches.begin(conn, driver, self.instance, plan, None))
+        Batches(self.database).begin(driver, self.instance, plan, None)
 
 
 def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
@@ -199,7 +202,7 @@ def looked_up(filled: Catalog, driver: Driver, oldest: int) -> LookedUp:
         began = time.monotonic()
         catalog_lookup.look_up(filled.database, place, new)
         seconds.append(time.monotonic() - began)
-    listed = run(filled.database, lambda conn: (range_filters.visible(conn, place), catalog.visible(conn, place)))
+    listed = run(filled.database, lambda conn: (RangeFilters(conn).visible(place), Chunks(conn).visible(place)))
     groups, alone = range_filters.shared(*listed)
     held = run(filled.database, lambda conn: _filter_bytes(conn, filled.instance, groups, alone))
     ids = sum(chunk.id_count for chunk in listed[1])
@@ -208,8 +211,8 @@ def looked_up(filled: Catalog, driver: Driver, oldest: int) -> LookedUp:
 
 def _filter_bytes(connection: Connection, instance: str, groups: list[Any], alone: list[catalog.Chunk]) -> int:
     """What the filters take that a look-up asks for new ids."""
-    ranges = [range_filters.stored(connection, instance, of) for of, _ in groups]
-    chunks = catalog.filters(connection, instance, [chunk.key for chunk in alone])
+    ranges = [RangeFilters(connection).stored(instance, of) for of, _ in groups]
+    chunks = Chunks(connection).filters(instance, [chunk.key for chunk in alone])
     return sum(one.nbytes for one in ranges if one) + sum(len(stored or b"") for stored in chunks.values())
 
 
@@ -221,9 +224,9 @@ def collected(url: str) -> float:
         filled.fill(driver, batch, FIRST)
     database, instance = filled.database, filled.instance
     run(database, lambda conn: do(conn, "collect", "raise_floor", instance=instance, floor=FIRST + 1))
-    (gone,) = run(database, lambda conn: collector.below_floor(conn, instance))
+    (gone,) = Collector(database).below_floor(instance)
     began = time.monotonic()
-    dropped = run(database, lambda conn: collector.drop(conn, instance, gone))
+    dropped = Collector(database).drop(instance, gone)
     seconds = time.monotonic() - began
     assert dropped is not None
     assert dropped.ids == filled.ids

@@ -10,10 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.storage.location import Location
 from onlyonce.receive import batch_files, events
@@ -71,7 +70,7 @@ def _begun(context: RunContext, query: Query) -> Batch:
         partitions=context.partitions_of(0), system_time=now, bucket=int(now.timestamp()) // catalog.BUCKET_SECONDS,
         settings={}, mode="exactly_once", declaration_hash=context.declaration_hash("receive"),
     )  # fmt: skip
-    return run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, None))
+    return Batches(query.database).begin(query.driver, context.instance, plan, None)
 
 
 def _nowhere(rows: DataFrame) -> None:

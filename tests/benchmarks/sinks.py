@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import Database, run
@@ -68,13 +68,13 @@ class Way:
         """As `outputs` writes a batch: begin, measure, write, end."""
         shifted = frame.withColumn("id", F.col("id") + F.lit(batch * 1_000_000_000))
         plan = plan_of(self.driver, batch, mode=self.mode)
-        begun = run(self.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        begun = Batches(self.database).begin(self.driver, "shop", plan, None)
         found = results.measured(shifted)
         self.writer.write(begun, found.rows, found.content)
 
         def end(connection: Any) -> None:
             self.writer.end(connection, begun)
-            batches.end(connection, self.driver, begun, Outcome(in_time=0, late=0))
+            Batches(connection).end(self.driver, begun, Outcome(in_time=0, late=0))
 
         run(self.database, end)
 
@@ -110,9 +110,9 @@ def way(spark: SparkSession, platform: Platform, name: str, sink: Sink, mode: st
         name="shop", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
         outputs=(output,), mode=mode,  # type: ignore[arg-type]
     )  # fmt: skip
-    run(database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
-    lineage = run(database, lambda conn: lineages.register(conn, "shop", word, uuid4()))
-    driver = run(database, lambda conn: lineages.bump(conn, lineage, "run"))
+    Lineages(database).add_instance("shop", "shop")
+    lineage = Lineages(database).register("shop", word, uuid4())
+    driver = Lineages(database).bump(lineage, "run")
     context = RunContext(spark, pipeline, "shop", "run", database)
     writer = writer_for(context, Query(driver, Path(), database, {}), output)
     writer.prepare(results.measured(rows(spark, 1)).rows.schema)

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onlyonce import environment, settings
-from onlyonce.commitlog import authorities
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.session import session
 from onlyonce.storage.stores import claiming, options
@@ -183,7 +183,7 @@ def main() -> None:
     spark = session.start("store", "local[2]")
     migrate(settings.database_url())
     claiming.claim(
-        settings.data_root(), str(run(Database(settings.database_url()), authorities.identity))
+        settings.data_root(), str(Authorities(Database(settings.database_url())).identity())
     )  # as a run does before anything is there
     (settings.home() / "input").mkdir(parents=True)
     files = deliveries.Input(records, batches, SEED).make(spark, settings.home() / "input")

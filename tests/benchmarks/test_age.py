@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from onlyonce.commitlog import views
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import ask, run
 from onlyonce.operate import audit, doctor, sums
 from tests.benchmarks import age, measure, plot
@@ -80,8 +80,8 @@ PAGE: dict[str, dict[str, Any]] = {
     "lag": {"instance": None}, "catalog": {"instance": None}, "findings": {},
 }  # fmt: skip
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "status": lambda conn: views.rows(conn, "status"),
-    "audit": lambda conn: (audit.gather(conn), views.rows(conn, "fates")),
+    "status": lambda conn: Views(conn).rows("status"),
+    "audit": lambda conn: (audit.gather(conn), Views(conn).rows("fates")),
     "page": lambda conn: [ask(conn, "page", name, **values) for name, values in PAGE.items()],
     "trace": lambda conn: (
         ask(conn, "trace", "read_by", instance="shop", query="per_minute", version=YEAR // 2),

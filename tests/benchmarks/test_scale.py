@@ -26,7 +26,9 @@ from rich.table import Table
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.units import Content, UnitId
@@ -171,28 +173,22 @@ def _units(log: Log, number: int) -> float:
     driver = log.start(query=f"units{number}")
     seconds = []
     for batch_id in range(ROUNDS):
-        batch = run(
-            log.database,
-            lambda conn, batch_id=batch_id: batches.begin(  # type: ignore[misc]
-                conn, driver, "shop", plan_of(driver, batch_id, partitions=number), None
-            ),
+        batch = Batches(log.database).begin(  # type: ignore[misc]
+            driver, "shop", plan_of(driver, batch_id, partitions=number), None
         )
-        run(
-            log.database,
-            lambda conn, batch_id=batch_id: units.commit_alike(  # type: ignore[misc]
-                conn, driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING
-            ),
+        Units(log.database).commit_alike(  # type: ignore[misc]
+            driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING
         )
 
         def end(conn: Any, batch: Any = batch) -> None:
             units.expect(
-                units.of_batch(conn, driver.lineage, batch.plan.batch_id),
+                Units(conn).of_batch(driver.lineage, batch.plan.batch_id),
                 "rows",
                 number,
                 driver.lineage,
                 batch.plan.batch_id,
             )
-            batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
+            Batches(conn).end(driver, batch, Outcome(in_time=0, late=0))
 
         began = time.perf_counter()
         run(log.database, end)
@@ -205,16 +201,10 @@ def _windows(log: Log, number: int) -> float:
     driver = log.start(query=f"windows{number}")
     seconds = []
     for batch_id in range(ROUNDS if number < 1_000_000 else 1):
-        batch = run(
-            log.database,
-            lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None),  # type: ignore[misc]
-        )
+        batch = Batches(log.database).begin(driver, "shop", plan_of(driver, batch_id), None)
         unit = UnitId(driver.lineage, batch_id, "rows", 0)
-        run(
-            log.database,
-            lambda conn, unit=unit: units.commit_alike(  # type: ignore[misc]
-                conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
-            ),
+        Units(log.database).commit_alike(  # type: ignore[misc]
+            unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
         )
         end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
@@ -231,10 +221,7 @@ def _outputs(log: Log, number: int) -> float:
         begun = [
             (
                 driver,
-                run(
-                    log.database,
-                    partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, batch_id), known=None),
-                ),
+                Batches(log.database).begin(driver, "shop", plan_of(driver, batch_id), None),
             )
             for driver in drivers
         ]
@@ -259,6 +246,6 @@ def _closed(batch_id: int, number: int) -> tuple[pa.Table, pa.Table]:
 
 def _end(conn: Connection, driver: Driver, batch: Batch, output: str, closed: tuple[pa.Table, pa.Table]) -> None:
     met, written = closed
-    batches.count_windows(conn, batch, output, met)
-    batches.add_panes(conn, batch, "shop", output, written, final=True)
-    batches.end(conn, driver, batch, Outcome(in_time=met.num_rows, late=0))
+    Batches(conn).count_windows(batch, output, met)
+    Batches(conn).add_panes(batch, "shop", output, written, final=True)
+    Batches(conn).end(driver, batch, Outcome(in_time=met.num_rows, late=0))

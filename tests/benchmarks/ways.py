@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.receive import receive
@@ -112,7 +112,7 @@ class Ours:
         )  # fmt: skip
         self.database = Database(settings.database_url())
         migrate(self.database.url)
-        run(self.database, lambda conn: lineages.add_instance(conn, name, name))
+        Lineages(self.database).add_instance(name, name)
 
     def drain(self) -> None:
         """See Way."""

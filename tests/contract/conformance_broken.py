@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.connect import Database, transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
@@ -43,7 +43,7 @@ class Right(OfLog):
         with transaction(self.database) as connection:
             cursor = connection.connection.cursor()
             claimed = self.claim(cursor, unit, rows)
-            lineages.check_epoch(connection, self.driver.lineage, self.driver.epoch)
+            Lineages(connection).check_epoch(self.driver.lineage, self.driver.epoch)
             passing("small-after-claim")
             if claimed:
                 self.put(cursor, rows)

@@ -21,8 +21,7 @@ from pyiceberg.table import Table
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
-from onlyonce.commitlog import lineages
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.declare.pipeline import Iceberg, Output
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.units import Content
@@ -124,7 +123,7 @@ class IcebergPlain(IcebergAppend):
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
         """No claim; the log alone says that the driver was overtaken, as it begins the batch."""
         session = self.driver.session(self.log.database)
-        run(session, lambda conn: lineages.check_epoch(conn, self.driver.lineage, self.driver.epoch))
+        Lineages(session).check_epoch(self.driver.lineage, self.driver.epoch)
         iceberg_unit.write_plainly(table, batch, f"offsets of {batch.unit.batch_id}", files)
 
 

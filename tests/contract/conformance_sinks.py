@@ -15,8 +15,8 @@ from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.sinks import files
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.sinks.files import Files
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Postgres
 from onlyonce.model.batch import Batch, Outcome, to_micros
@@ -171,11 +171,11 @@ class Shards(OfLog):
     def _begin(self, batch: int) -> Batch:
         mode = "exactly_once" if self.guarantee is Guarantee.EXACTLY_ONCE else "at_least_once"
         plan = plan_of(self.driver, batch, partitions=PARTITIONS, mode=mode)
-        return run(self._session, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        return Batches(self._session).begin(self.driver, "shop", plan, None)
 
     def _end(self, connection: Any, begun: Batch) -> None:
-        files.give_panes(connection, begun.plan.lineage, begun.plan.batch_id, self.output)
-        batches.end(connection, self.driver, begun, Outcome(in_time=0, late=0))
+        Files(connection).give_panes(begun.plan.lineage, begun.plan.batch_id, self.output)
+        Batches(connection).end(self.driver, begun, Outcome(in_time=0, late=0))
 
     def _task(self, batch: int, partition: int, rows: list[Row], cut: int, *, empty: bool) -> None:
         start = (to_micros(NOON) or 0) + batch * MINUTE

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyspark
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.declare.pipeline import Output, Sent
 from onlyonce.model.units import UnitId
 from onlyonce.settings import ROOT
@@ -52,7 +51,7 @@ class Outbox:
     ) -> str:
         """The same for a batch of some driver, of a stream or a backfill."""
         unit = UnitId(driver.lineage, batch, self.output, 0)
-        origin = run(self.log.database, lambda conn: outbox.origin(conn, driver.lineage))
+        origin = OutboxRows(self.log.database).origin(driver.lineage)
         there = UnitId(unit.lineage, unit.batch_id, unit.sink, partition)
         columns = [
             {

@@ -12,9 +12,9 @@ import pytest
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import run
 from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log
 
@@ -54,7 +54,7 @@ class Worker:
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> Worker:
         """Count from now on."""
-        look_up, ids = catalog_lookup.look_up, catalog.ids
+        look_up, ids = catalog_lookup.look_up, Chunks.ids
 
         def counted(*arguments: Any) -> catalog_lookup.Seen:
             seen = look_up(*arguments)
@@ -68,7 +68,7 @@ class Worker:
             return ids(connection, instance, key)
 
         monkeypatch.setattr(catalog_lookup, "look_up", counted)
-        monkeypatch.setattr(catalog, "ids", loaded)
+        monkeypatch.setattr(Chunks, "ids", loaded)
         return self
 
     def place(self, bucket: int, batch_id: int) -> catalog.Place:
@@ -79,7 +79,7 @@ class Worker:
         """The fates of a batch's records, in order; the unit is then committed. A number given again is a replay."""
         number = self.next if batch_id is None else batch_id
         self.next = max(self.next, number + 1)
-        run(self.log.database, lambda conn: catalog.ensure_bucket(conn, "shop", bucket))
+        Chunks(self.log.database).ensure_bucket("shop", bucket)
         work = receive_unit.Work(self.log.database, self.place(bucket, number), self.driver.epoch)
         verdicts = list(receive_unit.judge(work)(iter([columns(records)])))
         return [FATES[code] for code in verdicts[0].fates.tolist() if code != receive_unit.SEED]

@@ -14,9 +14,9 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.sinks import files
+from onlyonce.commitlog.sinks.files import Files
 from onlyonce.database.connect import run
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.model.batch import Outcome, to_micros
@@ -57,7 +57,7 @@ class Shards:
     def begin(self, number: int = 0) -> None:
         """The batch row."""
         plan = plan_of(self.driver, number, partitions=self.partitions)
-        run(self.log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        Batches(self.log.database).begin(self.driver, "shop", plan, None)
 
     def unit(self, number: int, partition: int) -> UnitId:
         """A unit of this sink."""
@@ -102,9 +102,9 @@ class Shards:
         plan = plan_of(self.driver, number, partitions=self.partitions)
 
         def work(conn: Any) -> None:
-            files.give_panes(conn, self.driver.lineage, number, "sales")
-            batch = batches.find_begun(conn, plan.lineage, number)
-            batches.end(conn, self.driver, batch, Outcome(in_time=0, late=0))
+            Files(conn).give_panes(self.driver.lineage, number, "sales")
+            batch = Batches(conn).find_begun(plan.lineage, number)
+            Batches(conn).end(self.driver, batch, Outcome(in_time=0, late=0))
 
         run(self.log.database, work)
 

@@ -20,8 +20,11 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog import batches, declared, units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
@@ -69,12 +72,12 @@ class Shop:
         self.read: dict[str, dict[str, int]] = {}
         for query in QUERIES:
             self.open(query)
-            run(self.log.database, lambda conn, q=query: declared.keep(conn, self.declared(q)))  # type: ignore[misc]
+            Declarations(self.log.database).keep(self.declared(query))  # type: ignore[misc]
 
     def open(self, query: str) -> None:
         """The first life of a query begins."""
         self.drivers[query], self.next[query] = self.log.start("shop", query), 0
-        live = run(self.log.database, lambda conn: lineages.live(conn, "shop", query))
+        live = Lineages(self.log.database).live("shop", query)
         assert live is not None
         at = self.checkpoint(query) / "metadata"
         stores.of(at).put(at, json.dumps({"id": str(live.checkpoint_id)}).encode())
@@ -111,9 +114,7 @@ class Shop:
         version = self.land(batch, rows)
         if upto == "land":
             return name
-        run(
-            self.log.database, lambda conn: batches.end_receive(conn, driver, batch, len(sales), version, bounded=False)
-        )
+        Batches(self.log.database).end_receive(driver, batch, len(sales), version, bounded=False)
         self._write(self.checkpoint("receive") / "commits", number)
         return name
 
@@ -185,9 +186,9 @@ class Shop:
         met = [{"window_start": start, "window_end": start + MINUTE, "in_time": 1, "late": 0} for start in opens]
 
         def end(conn: Any) -> None:
-            batches.count_windows(conn, batch, query, pa.Table.from_pylist(met, batches.COUNTED))
-            batches.add_panes(conn, batch, "shop", query, pa.Table.from_pylist(written, batches.WRITTEN), final=True)
-            batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
+            Batches(conn).count_windows(batch, query, pa.Table.from_pylist(met, batches.COUNTED))
+            Batches(conn).add_panes(batch, "shop", query, pa.Table.from_pylist(written, batches.WRITTEN), final=True)
+            Batches(conn).end(driver, batch, Outcome(in_time=0, late=0))
 
         run(self.log.database, end)
         self._write(self.checkpoint(query) / "commits", number)
@@ -195,8 +196,8 @@ class Shop:
 
     def _claim(self, driver: Driver, unit: UnitId) -> None:
         def work(conn: Any) -> None:
-            units.claim(conn, units.Claim(unit, driver.epoch, "task", "data"))
-            units.fill(conn, unit, Content(1, "hash"))
+            Units(conn).claim(units.Claim(unit, driver.epoch, "task", "data"))
+            Units(conn).fill(unit, Content(1, "hash"))
 
         run(driver.session(self.log.database), work)
 
@@ -221,8 +222,8 @@ class Shop:
         lineage, number = name.rsplit("/", 1)
         query = lineage.split("/")[1]
         driver = self.drivers[query] = self.log.restart(self.drivers[query])
-        batch = run(self.log.database, lambda conn: batches.find_begun(conn, lineage, int(number)))
-        run(self.log.database, lambda conn: batches.end(conn, driver, batch, Outcome(in_time=0, late=0)))
+        batch = Batches(self.log.database).find_begun(lineage, int(number))
+        Batches(self.log.database).end(driver, batch, Outcome(in_time=0, late=0))
         self._write(self.checkpoint(query) / "commits", int(number))
 
     def _number(self, query: str) -> tuple[int, Driver]:
@@ -231,9 +232,8 @@ class Shop:
 
     def _begin(self, driver: Driver, number: int, query: str, **changed: Any) -> Batch:
         plan: Plan = plan_of(driver, number, declaration_hash=self.declared(query).hash, **changed)
-        return run(
-            driver.session(self.log.database),
-            lambda conn: batches.begin(conn, driver, "shop", plan, None if query == "receive" else Frontier()),
+        return Batches(driver.session(self.log.database)).begin(
+            driver, "shop", plan, None if query == "receive" else Frontier()
         )
 
     def _write(self, folder: Location, number: int, offset: str = "{}") -> None:

@@ -13,10 +13,13 @@ from deltalake import write_deltalake
 from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, driver_runs, units
-from onlyonce.commitlog.batches import COUNTED, WRITTEN
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.commitlog import driver_runs, units
+from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.model.outputs.backfill import Span
@@ -66,20 +69,20 @@ class Shop:
             driver, number, bucket=bucket, partitions=PARTITIONS, system_time=DAY + number * timedelta(minutes=10),
             source_to={"batch_no": number, "lines": 20 + duplicate + invalid},
         )  # fmt: skip
-        batch = batches.begin(connection, driver, self.instance, plan, None)
+        batch = Batches(connection).begin(driver, self.instance, plan, None)
         for partition in range(PARTITIONS):
             place = catalog.Place(self.instance, bucket, 0, driver.lineage, number, partition, PARTITIONS)
-            catalog.add(connection, place, bytes(16 * 10), bytes(24))
+            Chunks(connection).add(place, bytes(16 * 10), bytes(24))
             first = partition == 0
             counts = Counts(10, invalid * first, 0, duplicate * first, 0, DAY + number * HOUR)
             unit = UnitId(driver.lineage, number, "events", partition)
             self._unit(connection, driver, unit, 10, counts)
             in_vain = int(first and number % 25 == 0)
             took = catalog.LookUps(10 * (number + 1) - in_vain, in_vain + duplicate * first, in_vain)
-            catalog.note_look_ups(connection, str(unit), took)
+            Chunks(connection).note_look_ups(str(unit), took)
         if ends:
             read = 20 + duplicate + invalid
-            batches.end_receive(connection, driver, batch, read, number + 1, bounded=False)
+            Batches(connection).end_receive(driver, batch, read, number + 1, bounded=False)
 
     def output(self, *, late: int = 0, run_id: str | None = None) -> Any:
         """The output's next batch: it has read the next version, met the hour of that batch, and closed it."""
@@ -88,14 +91,14 @@ class Shop:
     def _output(self, connection: Connection, late: int, run_id: str | None) -> None:
         number, driver = self._number("per_shop", run_id)
         plan = plan_of(driver, number, partitions=1, source_to={"reservoirVersion": number + 2, "index": -1})
-        batch = batches.begin(connection, driver, self.instance, plan, None)
+        batch = Batches(connection).begin(driver, self.instance, plan, None)
         self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 4)
         window = {"window_start": DAY + number * HOUR, "window_end": DAY + (number + 1) * HOUR}
         counts = [window | {"in_time": 20 - late, "late": late}]
-        batches.count_windows(connection, batch, "per_shop", pa.Table.from_pylist(counts, COUNTED))
+        Batches(connection).count_windows(batch, "per_shop", pa.Table.from_pylist(counts, COUNTED))
         written = pa.Table.from_pylist([window | {"rows": 4}], WRITTEN)
-        batches.add_panes(connection, batch, self.instance, "per_shop", written, final=True)
-        batches.end(connection, driver, batch, Outcome(in_time=20 - late, late=late))
+        Batches(connection).add_panes(batch, self.instance, "per_shop", written, final=True)
+        Batches(connection).end(driver, batch, Outcome(in_time=20 - late, late=late))
 
     def driven_by(self, dag_id: str, run_id: str) -> None:
         """A driver of a run of a DAG, which may have any name, has begun and ended."""
@@ -106,8 +109,8 @@ class Shop:
         """The windows of some hours, recomputed."""
         span = Span.of(DAY + first * HOUR, DAY + last * HOUR)
         asked = backfills.Request(self.instance, "per_shop", span, "person", "d1")
-        driver = run(self.log.database, lambda conn: backfills.open_lineage(conn, asked, run_id))
-        number = run(driver.session(self.log.database), lambda conn: backfills.begin(conn, driver, asked, 10**6))
+        driver = Backfills(self.log.database).open_lineage(asked, run_id)
+        number = Backfills(driver.session(self.log.database)).begin(driver, asked, 10**6)
         panes = [
             {"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "rows": 5} for n in range(first, last)
         ]
@@ -116,7 +119,7 @@ class Shop:
         def end(connection: Connection) -> None:
             self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 5 * len(panes))
             made = pa.Table.from_pylist(panes, backfills.MADE)
-            backfills.end(connection, driver, asked, number, span, {"per_shop": made}, counts)
+            Backfills(connection).end(driver, asked, number, span, {"per_shop": made}, counts)
 
         run(driver.session(self.log.database), end)
 
@@ -131,8 +134,8 @@ class Shop:
         self, connection: Connection, driver: Driver, unit: UnitId, rows: int, counts: Counts | None = None
     ) -> None:
         kind: Any = "witness" if counts else "data"
-        units.claim(connection, units.Claim(unit, driver.epoch, "0.0", kind))
-        units.fill(connection, unit, Content(rows, f"hash of {unit}"), counts)
+        Units(connection).claim(units.Claim(unit, driver.epoch, "0.0", kind))
+        Units(connection).fill(unit, Content(rows, f"hash of {unit}"), counts)
 
     def _number(self, query: str, run_id: str | None) -> tuple[int, Driver]:
         driver, number = self.drivers[query], self.next[query]

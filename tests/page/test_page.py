@@ -14,9 +14,8 @@ from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page.app import app
 from onlyonce.airflow.page.charts import age, number, size, time
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.operate import health
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.health import Health
 from onlyonce.database.statements import queries
 from onlyonce.model.operate.finding import Finding, new_life
 from tests.contract.conftest import Log, ask
@@ -117,11 +116,11 @@ def test_what_the_doctor_found_last_is_on_the_first_page(log: Log, shop: Shop, c
     """Nobody has looked; nothing was found; something was: each finding with its repair, and no markup of its own."""
     assert "The doctor has not looked yet" in get(client, "/")
 
-    run(log.database, lambda conn: health.note(conn, []))
+    Health(log.database).note([])
     assert "Nothing is stuck" in get(client, "/")
 
     stuck = Finding("checkpoint", EVIL, "it is gone", "nothing is lost", new_life("shop/per_shop"))
-    run(log.database, lambda conn: health.note(conn, [stuck.row()]))
+    Health(log.database).note([stuck.row()])
     html = get(client, "/")
     assert re.findall(r'data-finding="(\w+)"', html) == ["checkpoint"]
     assert "1 thing is stuck" in html
@@ -247,7 +246,7 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
     evil = Shop(log)
     evil.do(evil.receive(run_id=EVIL), evil.output(run_id=EVIL, late=1))
     evil.driven_by(EVIL, EVIL)
-    run(log.database, lambda conn: lineages.add_instance(conn, EVIL, EVIL))
+    Lineages(log.database).add_instance(EVIL, EVIL)
     log.rows(f"UPDATE {PRIVATE}.pipelines SET pipeline = %s WHERE instance = 'shop'", EVIL)
     events(tmp_path)
     shown: list[tuple[str, dict[str, Any]]] = [

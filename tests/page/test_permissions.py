@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from onlyonce.airflow.page import search, sight
-from onlyonce.commitlog.operate import health
-from onlyonce.database.connect import run
+from onlyonce.commitlog.operate.health import Health
 from onlyonce.model.operate.finding import Finding, Repair
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log
@@ -112,7 +111,7 @@ def test_what_findings_quote_is_for_those_who_may_see_records(log: Log, shop: Sh
         "nothing is lost",
         Repair("onlyonce deliver shop"),
     )
-    run(log.database, lambda connection: health.note(connection, [stuck.row()]))
+    Health(log.database).note([stuck.row()])
 
     pages = {role: by_name("hourly", role).get("/").text for role in ("VIEWER", "USER")}
 

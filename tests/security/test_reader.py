@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection
 
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database import locks
 from onlyonce.database.connect import Session, run, transaction
@@ -198,4 +198,4 @@ def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
     with closing(
         psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")
     ):
-        run(log.database, lambda conn: lineages._end_older_sessions(conn, driver))
+        Lineages(log.database)._end_older_sessions(driver)

@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.airflow.page import late_records, read, search
 from onlyonce.cli import app
-from onlyonce.commitlog import lineages
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.storage.location import Location, Url
 from onlyonce.operate import assets, audit_data, collect, doctor, drop, maintain
@@ -238,7 +237,7 @@ def test_a_new_life_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_t
     lineage.new("shop/receive", yes=True)
 
     assert opening.table(shop.events).transaction_version(f"{driver.lineage}/events") == number
-    live = run(shop.log.database, lambda conn: lineages.live(conn, "shop", "receive"))
+    live = Lineages(shop.log.database).live("shop", "receive")
     assert live is not None
     assert live.lineage == "shop/receive/2"
     assert not withdraw.holds(shop.events, f"{driver.lineage}/events", number)

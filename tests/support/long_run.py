@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onlyonce.commitlog import long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 from tests.support.platform import JOB_TIMEOUT, Platform
 
 QUICK = {"ONLYONCE_HEARTBEAT": "0.5"}
@@ -73,7 +73,7 @@ def out_of_order(platform: Platform) -> int:
 def ask_stop(platform: Platform, pipeline: str = "shop") -> None:
     """As `onlyonce stop` does."""
     database = Database(platform.environment["ONLYONCE_DATABASE_URL"])
-    run(database, lambda conn: long_runs.ask_stop(conn, pipeline))
+    LongRuns(database).ask_stop(pipeline)
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from onlyonce.commitlog import batches, declared, lineages
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Plan
 from tests.support import shop
@@ -36,8 +38,8 @@ def go_on(url: str, driver: Driver, plan: Plan) -> tuple[int, bool, str, str]:
         one.__name__ = one.__qualname__ = f"Renamed{number}"
     now, parts = declarations.fingerprint(shop.SHOP, "per_shop"), declarations.parts(shop.SHOP, "per_shop")
     database, again = Database(url), plan.__class__(**vars(plan) | {"declaration_hash": now})
-    live = run(database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    live = Lineages(database).live("shop", "per_shop")
     assert live is not None
-    run(database, lambda conn: declared.go_on(conn, live, declared.Declared("shop", "per_shop", now, parts)))
-    batch = run(database, lambda conn: batches.begin(conn, driver, "shop", again, None))
+    Declarations(database).go_on(live, declared.Declared("shop", "per_shop", now, parts))
+    batch = Batches(database).begin(driver, "shop", again, None)
     return len(renamed), batch.replayed, str(batch.plan.declaration_hash), now

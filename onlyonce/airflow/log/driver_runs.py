@@ -18,4 +18,4 @@ def attempt(pipeline: str, context: Any) -> int:
 def look(pipeline: str, context: Any) -> Any:
     """The run's last driver, `onlyonce.commitlog.driver_runs.DriverRun`; None before the first. Raises Retryable."""
     log = importlib.import_module("onlyonce.commitlog.driver_runs")
-    return long_run_log.run(lambda conn: log.look(conn, context["ti"].dag_id, context["run_id"], pipeline))
+    return log.DriverRuns(long_run_log.database()).look(context["ti"].dag_id, context["run_id"], pipeline)

@@ -6,7 +6,6 @@ Called by the operator, and by the trigger on a thread, which has the reader's p
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from onlyonce.airflow.log.task_environment import database_url, reader_url
@@ -20,35 +19,35 @@ def prepare() -> None:
 
 def look(pipeline: str) -> LongRun | None:
     """The last long run; None before the first. Raises DatabaseAway."""
-    found: LongRun | None = run(lambda conn: _module("commitlog.long_runs").look(conn, pipeline), reader_url())
+    found: LongRun | None = _long_runs(reader_url()).look(pipeline)
     return found
 
 
 def watch(pipeline: str, supervisor: str) -> LongRun | None:
     """The same, by a supervisor that watches it from now on."""
-    found: LongRun | None = run(lambda conn: _module("commitlog.long_runs").watch(conn, pipeline, supervisor))
+    found: LongRun | None = _long_runs().watch(pipeline, supervisor)
     return found
 
 
 def ask_stop(supervisor: str) -> bool:
     """Ask the driver that this supervisor watches to stop, unless another one watches it by now; whether it was
     asked."""
-    return bool(run(lambda conn: _module("commitlog.long_runs").ask_watched_to_stop(conn, supervisor), reader_url()))
+    return bool(_long_runs(reader_url()).ask_watched_to_stop(supervisor))
 
 
 def at_work(pipeline: str) -> bool:
     """Whether any driver of the pipeline has a session with the log."""
-    found = run(lambda conn: _module("commitlog.operate.health").queries(conn))
-    return any(query["at_work"] for query in found if query["pipeline"] == pipeline)
+    found = _module("commitlog.operate.health").Health(database()).queries()
+    return any(query.at_work for query in found if query.pipeline == pipeline)
 
 
-def run(work: Callable[[Any], Any], url: str | None = None) -> Any:
-    """Something asked of the log, tried again while it is away for a moment; by default as the writer.
+def database(url: str | None = None) -> Any:
+    """The log as Airflow reaches it; by default as the writer."""
+    return _module("database.connect").Database(url or database_url(), "onlyonce-airflow")
 
-    Raises Retryable.
-    """
-    connect = _module("database.connect")
-    return connect.run(connect.Database(url or database_url(), "onlyonce-airflow"), work)
+
+def _long_runs(url: str | None = None) -> Any:
+    return _module("commitlog.long_runs").LongRuns(database(url))
 
 
 def _module(name: str) -> Any:

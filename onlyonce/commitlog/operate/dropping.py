@@ -16,20 +16,29 @@ from typing import Any
 from uuid import UUID
 
 from psycopg2 import sql as identifiers
-from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities
-from onlyonce.commitlog.authorities import Elsewhere
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.sinks import targets
+from onlyonce.commitlog.authorities import Authorities, Elsewhere
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.sinks.targets import Targets
 from onlyonce.database import locks
 from onlyonce.database.connect import ask, do, do_many
+from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sinks import names
 
 LOCK_WAIT = "5s"
 """How long the drop of the catalog waits for a reader."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a query was declared as when it ran."""
+
+    instance: str
+    query: str
+    parts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Dropped:
     query: str | None
     lineages: dict[str, str]
     at_work: list[str]
-    parts: list[Any] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
 
@@ -60,162 +69,179 @@ class Left:
     state: str
 
 
-def look(connection: Connection, name: str, query: str | None) -> Dropped:
-    """All that is in the log, held until the transaction ends: no driver starts or commits meanwhile."""
-    instances = {row.instance: row.instance_no for row in ask(connection, "drop", "instances", name=name)}
-    names = list(instances)
-    known = ask(connection, "drop", "lineages", instances=names, query=query)
-    ask(connection, "drop", "hold", lineages=[row.lineage for row in known])
-    # Whoever drives any query of the instance may open this one next.
-    beside = ask(connection, "drop", "lineages", instances=names, query=None)
-    return Dropped(
-        instances, query, {row.lineage: row.instance for row in known},
-        [row.lineage for row in beside if row.at_work],
-        ask(connection, "drop", "parts", instances=names, query=query),
-        authorities.remembered(connection, [row.lineage for row in known]),
-        dict(ask(connection, "drop", "rows", lineages=[row.lineage for row in known])[0]._mapping),
-    )  # fmt: skip
+class Drops(Transactions):
+    """Drops of pipelines and outputs."""
 
+    @one_transaction
+    def look(self, name: str, query: str | None) -> Dropped:
+        """All that is in the log, held until the transaction ends: no driver starts or commits meanwhile."""
+        instances = {row.instance: row.instance_no for row in ask(self.connection, "drop", "instances", name=name)}
+        names = list(instances)
+        known = ask(self.connection, "drop", "lineages", instances=names, query=query)
+        ask(self.connection, "drop", "hold", lineages=[row.lineage for row in known])
+        # Whoever drives any query of the instance may open this one next.
+        beside = ask(self.connection, "drop", "lineages", instances=names, query=None)
+        return Dropped(
+            instances, query, {row.lineage: row.instance for row in known},
+            [row.lineage for row in beside if row.at_work],
+            [Parts(**row._mapping) for row in ask(self.connection, "drop", "parts", instances=names, query=query)],
+            Authorities(self.connection).remembered([row.lineage for row in known]),
+            dict(ask(self.connection, "drop", "rows", lineages=[row.lineage for row in known])[0]._mapping),
+        )  # fmt: skip
 
-def known(connection: Connection) -> list[str]:
-    """The names that can be dropped."""
-    return [row.instance for row in ask(connection, "drop", "known")]
+    @one_transaction
+    def known(self) -> list[str]:
+        """The names that can be dropped."""
+        return [row.instance for row in ask(self.connection, "drop", "known")]
 
+    @one_transaction
+    def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
+        """Take all of it out of the log, if no driver has come since it was looked at."""
+        found = self.look(name, query)
+        if found.at_work:
+            raise Retryable(
+                f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first"
+            )
+        passing("drop-before-log")
+        self.forget(found, leaves)
 
-def forget(connection: Connection, found: Dropped, leaves: Iterable[Left]) -> None:
-    """Take all of it out of the log and note what is beside it: the point of no return."""
-    lineages = list(found.lineages)
-    do(connection, "drop", "forget_outbox", lineages=lineages)
-    do(connection, "drop", "forget_files", lineages=lineages)
-    do(connection, "drop", "forget_units", lineages=lineages)
-    do(connection, "drop", "forget_window_counts", lineages=lineages)
-    do(connection, "drop", "forget_panes", lineages=lineages)
-    do(connection, "drop", "forget_backfills", lineages=lineages)
-    do(connection, "drop", "forget_closes", lineages=lineages)
-    do(connection, "drop", "forget_batches", lineages=lineages)
-    do(connection, "drop", "forget_authorities", lineages=lineages)
-    do(connection, "drop", "forget_lineages", lineages=lineages)
-    do(connection, "drop", "forget_epochs", lineages=lineages)
-    do(connection, "drop", "forget_declarations", instances=list(found.instances), query=found.query)
-    if found.query is None:
-        _forget_instances(connection, found.instances)
-    leaves = list(leaves)
-    outputs = None if found.query is None else [name for row in found.parts for name in row.parts.get("outputs", {})]
-    targets.forget(connection, list(found.instances), outputs, [left.place for left in leaves])
-    note(connection, leaves)
-
-
-def forget_units(connection: Connection, lineages: list[str], ours: UUID | None) -> None:
-    """Take units and epochs out of a sink's own database, but those of another platform under the same names.
-
-    Does nothing where they never were. `ours`: the id of this platform's database.
-    """
-    if authorities.is_there(connection, "owners"):
-        theirs = {
-            row.lineage for row in ask(connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))
-        }
-        lineages = [lineage for lineage in lineages if lineage not in theirs]
-        if not lineages:
-            return
-        do(connection, "drop", "forget_owners", lineages=lineages)
-    if authorities.is_there(connection, "units"):
-        # Waits for whoever is before its commit, and lets nobody begin: else a unit could come after its kind has gone.
-        do(connection, "drop", "forget_epochs", lineages=lineages)
-        do(connection, "drop", "forget_units", lineages=lineages)
-
-
-def note(connection: Connection, leaves: Iterable[Left]) -> None:
-    """Note places beside the log, or what has become of them."""
-    do_many(connection, "drop", "leave", [vars(left) for left in leaves])
-
-
-def left(connection: Connection, name: str, query: str | None) -> list[Left]:
-    """What earlier drops have noted."""
-    return [Left(*tuple(row)) for row in ask(connection, "drop", "left", name=name, query=query)]
-
-
-def begun(connection: Connection) -> list[tuple[str, str | None, list[str]]]:
-    """(instance, query, places) of each drop that has not ended."""
-    return [(row.instance, row.query, row.places) for row in ask(connection, "drop", "begun")]
-
-
-def settle(connection: Connection, left: Left) -> None:
-    """A place is done: its note goes, and it is nobody's target."""
-    targets.settle(connection, left.place, left.instance)
-    do(connection, "drop", "settle", place=left.place)
-
-
-def drop_table(connection: Connection, table: str) -> None:
-    """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
-    schema, name = table.split(".")
-    derived = {
-        names.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
-        names.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
-    }
-    for beside, note in derived.items():
-        if note_of(connection, schema, beside) == note:
-            _drop(connection, schema, beside)
-    _drop(connection, schema, name)
-
-
-def note_of(connection: Connection, schema: str, table: str) -> str | None:
-    """The comment of a table; None where it has none, or is not there."""
-    cursor = connection.connection.cursor()
-    cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (f'"{schema}"."{table}"',))
-    found = cursor.fetchone()
-    return found[0] if found else None
-
-
-def put_note(connection: Connection, schema: str, table: str, note: str) -> None:
-    """Set the comment of a table.
-
-    Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it.
-    """
-    name = f'"{schema}"."{table}"'
-    cursor = connection.connection.cursor()
-    cursor.execute("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)", (name,))
-    if cursor.fetchone() == (True,):
-        statement = identifiers.SQL("COMMENT ON TABLE {} IS {}")
-        cursor.execute(statement.format(identifiers.Identifier(schema, table), identifiers.Literal(note)))
-
-
-def refuse_left(connection: Connection, instance: str, places: list[str]) -> None:
-    """A run writes to no place of a dropped pipeline. Raises Refused with the way out."""
-    rows = ask(connection, "drop", "unsettled", instance=instance, places=places)
-    if not rows:
-        return
-    row = rows[0]
-    of = f"{row.instance} --output {row.query}" if row.query else row.instance
-    if row.state == "going":
-        raise Refused(
-            f"the drop of {of} has not ended: {row.place} is still to be removed",
-            data="nothing was read or written",
-            hint=f"onlyonce drop {of} --yes goes on with it",
+    @one_transaction
+    def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:
+        """Take all of it out of the log and note what is beside it: the point of no return."""
+        lineages = list(found.lineages)
+        do(self.connection, "drop", "forget_outbox", lineages=lineages)
+        do(self.connection, "drop", "forget_files", lineages=lineages)
+        do(self.connection, "drop", "forget_units", lineages=lineages)
+        do(self.connection, "drop", "forget_window_counts", lineages=lineages)
+        do(self.connection, "drop", "forget_panes", lineages=lineages)
+        do(self.connection, "drop", "forget_backfills", lineages=lineages)
+        do(self.connection, "drop", "forget_closes", lineages=lineages)
+        do(self.connection, "drop", "forget_batches", lineages=lineages)
+        do(self.connection, "drop", "forget_authorities", lineages=lineages)
+        do(self.connection, "drop", "forget_lineages", lineages=lineages)
+        do(self.connection, "drop", "forget_epochs", lineages=lineages)
+        do(self.connection, "drop", "forget_declarations", instances=list(found.instances), query=found.query)
+        if found.query is None:
+            self._forget_instances(found.instances)
+        leaves = list(leaves)
+        outputs = (
+            None if found.query is None else [name for row in found.parts for name in row.parts.get("outputs", {})]
         )
-    raise Refused(
-        f"{row.place} has the rows of {of}, which was dropped: a new life would write them beside the old ones",
-        data="nothing was read or written; the old rows are as they were",
-        hint=f"name another target for the output, or remove the old rows: onlyonce drop {of} --tables --yes",
-    )
+        Targets(self.connection).forget(list(found.instances), outputs, [left.place for left in leaves])
+        self.note(leaves)
 
+    @one_transaction
+    def forget_units(self, lineages: list[str], ours: UUID | None) -> None:
+        """Take units and epochs out of a sink's own database, but those of another platform under the same names.
 
-def _forget_instances(connection: Connection, instances: dict[str, int]) -> None:
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
-    for number in instances.values():
-        _drop(connection, stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
-    names = list(instances)
-    removals.forget(connection, names)
-    do(connection, "drop", "forget_released_sets", instances=names)
-    do(connection, "drop", "forget_releases", instances=names)
-    do(connection, "drop", "forget_long_runs", instances=names)
-    locks.forget(connection, names)
-    do(connection, "drop", "forget_chunk_list", instances=names)
-    do(connection, "drop", "forget_unacknowledged", instances=names)
-    do(connection, "drop", "forget_subscriptions", instances=names)
-    do(connection, "drop", "forget_deliverers", instances=names)
-    do(connection, "drop", "forget_instances", instances=names)
+        Does nothing where they never were. `ours`: the id of this platform's database.
+        """
+        if Authorities(self.connection).is_there("owners"):
+            theirs = {
+                row.lineage
+                for row in ask(self.connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))
+            }
+            lineages = [lineage for lineage in lineages if lineage not in theirs]
+            if not lineages:
+                return
+            do(self.connection, "drop", "forget_owners", lineages=lineages)
+        if Authorities(self.connection).is_there("units"):
+            # Waits for whoever is before its commit, and lets nobody begin: else a unit could come after its kind has
+            # gone.
+            do(self.connection, "drop", "forget_epochs", lineages=lineages)
+            do(self.connection, "drop", "forget_units", lineages=lineages)
 
+    @one_transaction
+    def note(self, leaves: Iterable[Left]) -> None:
+        """Note places beside the log, or what has become of them."""
+        do_many(self.connection, "drop", "leave", [vars(left) for left in leaves])
 
-def _drop(connection: Connection, schema: str, name: str) -> None:
-    statement = identifiers.SQL("DROP TABLE IF EXISTS {}").format(identifiers.Identifier(schema, name))
-    connection.connection.cursor().execute(statement)
+    @one_transaction
+    def left(self, name: str, query: str | None) -> list[Left]:
+        """What earlier drops have noted."""
+        return [Left(*tuple(row)) for row in ask(self.connection, "drop", "left", name=name, query=query)]
+
+    @one_transaction
+    def begun(self) -> list[tuple[str, str | None, list[str]]]:
+        """(instance, query, places) of each drop that has not ended."""
+        return [(row.instance, row.query, row.places) for row in ask(self.connection, "drop", "begun")]
+
+    @one_transaction
+    def settle(self, left: Left) -> None:
+        """A place is done: its note goes, and it is nobody's target."""
+        Targets(self.connection).settle(left.place, left.instance)
+        do(self.connection, "drop", "settle", place=left.place)
+
+    @one_transaction
+    def drop_table(self, table: str) -> None:
+        """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
+        schema, name = table.split(".")
+        derived = {
+            names.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
+            names.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
+        }
+        for beside, note in derived.items():
+            if self.note_of(schema, beside) == note:
+                self._drop(schema, beside)
+        self._drop(schema, name)
+
+    @one_transaction
+    def note_of(self, schema: str, table: str) -> str | None:
+        """The comment of a table; None where it has none, or is not there."""
+        cursor = self.connection.connection.cursor()
+        cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (f'"{schema}"."{table}"',))
+        found = cursor.fetchone()
+        return found[0] if found else None
+
+    @one_transaction
+    def put_note(self, schema: str, table: str, note: str) -> None:
+        """Set the comment of a table.
+
+        Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it.
+        """
+        name = f'"{schema}"."{table}"'
+        cursor = self.connection.connection.cursor()
+        cursor.execute("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)", (name,))
+        if cursor.fetchone() == (True,):
+            statement = identifiers.SQL("COMMENT ON TABLE {} IS {}")
+            cursor.execute(statement.format(identifiers.Identifier(schema, table), identifiers.Literal(note)))
+
+    @one_transaction
+    def refuse_left(self, instance: str, places: list[str]) -> None:
+        """A run writes to no place of a dropped pipeline. Raises Refused with the way out."""
+        rows = ask(self.connection, "drop", "unsettled", instance=instance, places=places)
+        if not rows:
+            return
+        row = rows[0]
+        of = f"{row.instance} --output {row.query}" if row.query else row.instance
+        if row.state == "going":
+            raise Refused(
+                f"the drop of {of} has not ended: {row.place} is still to be removed",
+                data="nothing was read or written",
+                hint=f"onlyonce drop {of} --yes goes on with it",
+            )
+        raise Refused(
+            f"{row.place} has the rows of {of}, which was dropped: a new life would write them beside the old ones",
+            data="nothing was read or written; the old rows are as they were",
+            hint=f"name another target for the output, or remove the old rows: onlyonce drop {of} --tables --yes",
+        )
+
+    def _forget_instances(self, instances: dict[str, int]) -> None:
+        self.connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        for number in instances.values():
+            self._drop(stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
+        names = list(instances)
+        Removals(self.connection).forget(names)
+        do(self.connection, "drop", "forget_released_sets", instances=names)
+        do(self.connection, "drop", "forget_releases", instances=names)
+        do(self.connection, "drop", "forget_long_runs", instances=names)
+        locks.forget(self.connection, names)
+        do(self.connection, "drop", "forget_chunk_list", instances=names)
+        do(self.connection, "drop", "forget_unacknowledged", instances=names)
+        do(self.connection, "drop", "forget_subscriptions", instances=names)
+        do(self.connection, "drop", "forget_deliverers", instances=names)
+        do(self.connection, "drop", "forget_instances", instances=names)
+
+    def _drop(self, schema: str, name: str) -> None:
+        statement = identifiers.SQL("DROP TABLE IF EXISTS {}").format(identifiers.Identifier(schema, name))
+        self.connection.connection.cursor().execute(statement)

@@ -14,9 +14,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection
-
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 
 AT_ONCE = 500
 """Batches for each transaction: short locks, on rows that nobody writes any more."""
@@ -49,55 +48,59 @@ class First:
     batch_id: int
 
 
-def kept(connection: Connection, instance: str) -> Kept:
-    """What a pipeline's log has."""
-    rows = ask(connection, "keep_log", "kept", instance=instance)
-    return Kept(rows[0].keep_log, rows[0].log_kept_from) if rows else Kept(None, None)
+class LogCuts(Transactions):
+    """What is cut off the log of a pipeline with `keep_log`."""
 
+    @one_transaction
+    def kept(self, instance: str) -> Kept:
+        """What a pipeline's log has."""
+        rows = ask(self.connection, "keep_log", "kept", instance=instance)
+        return Kept(rows[0].keep_log, rows[0].log_kept_from) if rows else Kept(None, None)
 
-def limit(connection: Connection, keep: timedelta) -> datetime:
-    """The moment that is so long ago, by the database's clock."""
-    time: datetime = ask(connection, "keep_log", "limit", keep=keep)[0].time
-    return time
+    @one_transaction
+    def limit(self, keep: timedelta) -> datetime:
+        """The moment that is so long ago, by the database's clock."""
+        time: datetime = ask(self.connection, "keep_log", "limit", keep=keep)[0].time
+        return time
 
+    @one_transaction
+    def lives(self, instance: str, sessions: Collection[str], limit: datetime) -> list[Life]:
+        """The lives of outputs with batches of before a moment.
 
-def lives(connection: Connection, instance: str, sessions: Collection[str], limit: datetime) -> list[Life]:
-    """The lives of outputs with batches of before a moment.
+        `sessions`: the outputs whose windows are never final by name.
+        """
+        rows = ask(self.connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
+        return [Life(*tuple(row)) for row in rows]
 
-    `sessions`: the outputs whose windows are never final by name.
-    """
-    rows = ask(connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
-    return [Life(*tuple(row)) for row in rows]
+    @one_transaction
+    def first_open(self, instance: str, output: str) -> First | None:
+        """Where a new life of an output would begin to read; None where no window is open."""
+        rows = ask(self.connection, "relive", "oldest_open", instance=instance, output=output)
+        return First(rows[0].lineage, rows[0].batch_id) if rows else None
 
+    @one_transaction
+    def begin(self, instance: str, keep: timedelta, limit: datetime) -> None:
+        """Note, before it is done, that batches of before a moment are cut."""
+        do(self.connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
 
-def first_open(connection: Connection, instance: str, output: str) -> First | None:
-    """Where a new life of an output would begin to read; None where no window is open."""
-    rows = ask(connection, "relive", "oldest_open", instance=instance, output=output)
-    return First(rows[0].lineage, rows[0].batch_id) if rows else None
-
-
-def begin(connection: Connection, instance: str, keep: timedelta, limit: datetime) -> None:
-    """Note, before it is done, that batches of before a moment are cut."""
-    do(connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
-
-
-def cut(
-    connection: Connection, life: Life, limit: datetime, after: int, first: First | None, *, dry_run: bool
-) -> tuple[int | None, int]:
-    """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None: there
-    is none left), and how many went, or with `dry_run` would."""
-    kept_batch = first.batch_id if first and first.lineage == life.lineage else None
-    [row] = ask(
-        connection,
-        "keep_log",
-        "cut",
-        lineage=life.lineage,
-        upto=life.upto,
-        read_upto=life.read_upto,
-        limit=limit,
-        after=after,
-        first=kept_batch,
-        at_once=AT_ONCE,
-        dry_run=dry_run,
-    )
-    return row.upto, row.batches
+    @one_transaction
+    def cut(
+        self, life: Life, limit: datetime, after: int, first: First | None, *, dry_run: bool
+    ) -> tuple[int | None, int]:
+        """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None:
+        there is none left), and how many went, or with `dry_run` would."""
+        kept_batch = first.batch_id if first and first.lineage == life.lineage else None
+        [row] = ask(
+            self.connection,
+            "keep_log",
+            "cut",
+            lineage=life.lineage,
+            upto=life.upto,
+            read_upto=life.read_upto,
+            limit=limit,
+            after=after,
+            first=kept_batch,
+            at_once=AT_ONCE,
+            dry_run=dry_run,
+        )
+        return row.upto, row.batches

@@ -28,10 +28,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from onlyonce.commitlog import authorities
-from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.database.connect import Database, ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.errors import OnlyonceError
 
 AT_ONCE = 500
@@ -54,68 +54,84 @@ class Settled:
     upto: int
 
 
-def unfolded(connection: Connection) -> list[tuple[str, int]]:
-    """The lives with batches to fold into their sums, each with the last batch that is in them."""
-    return [(row.lineage, row.upto) for row in ask(connection, "collect", "unfolded", hours=FOLDED_AFTER_HOURS)]
+class Retention(Transactions):
+    """What goes from the log when it is old."""
 
+    @one_transaction
+    def unfolded(self) -> list[tuple[str, int]]:
+        """The lives with batches to fold into their sums, each with the last batch that is in them."""
+        return [
+            (row.lineage, row.upto) for row in ask(self.connection, "collect", "unfolded", hours=FOLDED_AFTER_HOURS)
+        ]
 
-def fold(connection: Connection, lineage: str, upto: int) -> int:
-    """Add the next batches of a life to its sums, `FOLDED_AT_ONCE` at most; gives their number.
+    @one_transaction
+    def fold(self, lineage: str, upto: int) -> int:
+        """Add the next batches of a life to its sums, `FOLDED_AT_ONCE` at most; gives their number.
 
-    Again, by a new look, until 0.
+        Again, by a new look, until 0.
 
-    A batch that does not add up is never folded, nor any after it: an audit goes on telling of it. Raises nothing of
-    its own.
-    """
-    rows = ask(
-        connection, "collect", "fold", lineage=lineage, upto=upto, hours=FOLDED_AFTER_HOURS, at_once=FOLDED_AT_ONCE
-    )
-    return sum(row.folded for row in rows)
+        A batch that does not add up is never folded, nor any after it: an audit goes on telling of it. Raises nothing
+        of its own.
+        """
+        rows = ask(
+            self.connection,
+            "collect",
+            "fold",
+            lineage=lineage,
+            upto=upto,
+            hours=FOLDED_AFTER_HOURS,
+            at_once=FOLDED_AT_ONCE,
+        )
+        return sum(row.folded for row in rows)
 
+    @one_transaction
+    def unsettled(self) -> list[tuple[str, int, int]]:
+        """The lives of outputs of which some batches' windows are not known to be final: (life, after which batch, up
+        to which)."""
+        return [(row.lineage, row.after, row.upto) for row in ask(self.connection, "collect", "unsettled")]
 
-def unsettled(connection: Connection) -> list[tuple[str, int, int]]:
-    """The lives of outputs of which some batches' windows are not known to be final: (life, after which batch, up to
-    which)."""
-    return [(row.lineage, row.after, row.upto) for row in ask(connection, "collect", "unsettled")]
+    @one_transaction
+    def note_final(self, lineage: str, after: int, upto: int) -> int | None:
+        """Note that all windows of the next batches of a life are final, of `NOTED_AT_ONCE` at most; gives the last of
+        these, None where the first of them has an open one.
 
+        Beside another collector one of them does it."""
+        rows = ask(
+            self.connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE
+        )
+        return rows[0].final_upto if rows else None
 
-def note_final(connection: Connection, lineage: str, after: int, upto: int) -> int | None:
-    """Note that all windows of the next batches of a life are final, of `NOTED_AT_ONCE` at most; gives the last of
-    these, None where the first of them has an open one.
+    @one_transaction
+    def remove_units(self, keep_days: int) -> tuple[int, int]:
+        """Remove the units of the oldest such batches, `AT_ONCE` at most; gives (batches, units). Again until 0
+        batches.
 
-    Beside another collector one of them does it."""
-    rows = ask(connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE)
-    return rows[0].final_upto if rows else None
+        Beside another collector each batch is done by one of them. Raises nothing of its own.
+        """
+        rows = ask(self.connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
+        return len(rows), sum(row.units_removed for row in rows)
 
+    @one_transaction
+    def remove_delivered(self, keep_days: int) -> int:
+        """Remove rows of the outbox that were delivered so long ago, some at a time; gives their number. Again until
+        0."""
+        return do(self.connection, "collect", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
 
-def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:
-    """Remove the units of the oldest such batches, `AT_ONCE` at most; gives (batches, units). Again until 0 batches.
-
-    Beside another collector each batch is done by one of them. Raises nothing of its own.
-    """
-    rows = ask(connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
-    return len(rows), sum(row.units_removed for row in rows)
+    @one_transaction
+    def settled(self, keep_days: int) -> list[Settled]:
+        """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its
+        rows."""
+        return [Settled(*tuple(row)) for row in ask(self.connection, "collect", "settled", keep_days=keep_days)]
 
 
 def remove_elsewhere(database: Database) -> tuple[int, list[str]]:
     """Remove from sinks' own databases the units that `remove_units` has removed from the log; gives their number, and
     what is left for the next time because its database can't be asked."""
     removed, left = 0, []
-    for one, upto in run(database, authorities.settled):
+    for one, upto in Authorities(database).settled():
         try:
             while units := authorities.remove_units(one, upto, ROWS_AT_ONCE):
                 removed += units
         except OnlyonceError as error:
             left.append(f"{error.what}. Its old units are left for the next time")
     return removed, left
-
-
-def remove_delivered(connection: Connection, keep_days: int) -> int:
-    """Remove rows of the outbox that were delivered so long ago, some at a time; gives their number. Again until 0."""
-    return do(connection, "collect", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
-
-
-def settled(connection: Connection, keep_days: int) -> list[Settled]:
-    """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its
-    rows."""
-    return [Settled(*tuple(row)) for row in ask(connection, "collect", "settled", keep_days=keep_days)]

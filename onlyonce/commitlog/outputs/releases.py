@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.database.connect import ask, do, do_many
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs.releasing import Kind, RowSet
@@ -39,69 +38,78 @@ class Put:
     still_invalid: int
 
 
-def committed(connection: Connection, instance: str) -> dict[tuple[str, int], dict[str, str]]:
-    """The committed receive batches of an instance, each with the files that it could not read."""
-    rows = ask(connection, "release", "committed", instance=instance)
-    return {(row.lineage, row.batch_id): row.facts for row in rows}
+class Releases(Transactions):
+    """Releases of invalid or remnant rows."""
 
+    @one_transaction
+    def committed(self, instance: str) -> dict[tuple[str, int], dict[str, str]]:
+        """The committed receive batches of an instance, each with the files that it could not read."""
+        rows = ask(self.connection, "release", "committed", instance=instance)
+        return {(row.lineage, row.batch_id): row.facts for row in rows}
 
-def released(connection: Connection, instance: str, kind: Kind) -> set[tuple[str, int, str, str]]:
-    """The keys of the sets that were released or are about to be."""
-    return {tuple(row) for row in ask(connection, "release", "released", instance=instance, kind=kind)}
+    @one_transaction
+    def released(self, instance: str, kind: Kind) -> set[tuple[str, int, str, str]]:
+        """The keys of the sets that were released or are about to be."""
+        return {tuple(row) for row in ask(self.connection, "release", "released", instance=instance, kind=kind)}
 
+    @one_transaction
+    def begun(self, instance: str) -> Release | None:
+        """The release that an earlier attempt has left, if any."""
+        rows = ask(self.connection, "release", "begun", instance=instance)
+        if not rows:
+            return None
+        row = rows[0]
+        sets = [RowSet(*tuple(one)) for one in ask(self.connection, "release", "sets_of", release_no=row.release_no)]
+        return Release(row.release_no, row.kind, row.events_version, sets)
 
-def begun(connection: Connection, instance: str) -> Release | None:
-    """The release that an earlier attempt has left, if any."""
-    rows = ask(connection, "release", "begun", instance=instance)
-    if not rows:
-        return None
-    row = rows[0]
-    sets = [RowSet(*tuple(one)) for one in ask(connection, "release", "sets_of", release_no=row.release_no)]
-    return Release(row.release_no, row.kind, row.events_version, sets)
+    @one_transaction
+    def begin(self, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]) -> Release:
+        """Take the sets.
 
+        Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were
+        removed.
 
-def begin(
-    connection: Connection, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]
-) -> Release:
-    """Take the sets.
+        A begun release of the same run is this one: the answer to its COMMIT was lost.
+        """
+        if not ask(self.connection, "release", "lock_instance", instance=instance):
+            raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+        there = ask(self.connection, "release", "begun", instance=instance)
+        if there and there[0].run_id == run_id:
+            found = self.begun(instance)
+            assert found is not None
+            return found
+        gone = self.released(instance, kind)
+        if there or any(one.key in gone for one in sets):
+            raise Retryable(
+                f"another release of {instance} came between",
+                data="nothing of this one was begun; the other's rows go in once, by the other",
+                hint="run the same command again: it releases what is left",
+            )
+        Removals(self.connection).refuse_changed(instance, events_version)
+        row = ask(
+            self.connection,
+            "release",
+            "begin",
+            instance=instance,
+            kind=kind,
+            run_id=run_id,
+            events_version=events_version,
+        )[0]
+        same = {"instance": instance, "kind": kind, "release_no": row.release_no}
+        do_many(self.connection, "release", "add_set", [same | vars(one) for one in sets])
+        return Release(row.release_no, kind, events_version, sets)
 
-    Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were removed.
+    @one_transaction
+    def end(self, release: Release, put: Callable[[], Put]) -> bool:
+        """Put the file into the inbox and note it; False when another attempt has done so already.
 
-    A begun release of the same run is this one: the answer to its COMMIT was lost.
-    """
-    if not ask(connection, "release", "lock_instance", instance=instance):
-        raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
-    there = ask(connection, "release", "begun", instance=instance)
-    if there and there[0].run_id == run_id:
-        found = begun(connection, instance)
-        assert found is not None
-        return found
-    gone = released(connection, instance, kind)
-    if there or any(one.key in gone for one in sets):
-        raise Retryable(
-            f"another release of {instance} came between",
-            data="nothing of this one was begun; the other's rows go in once, by the other",
-            hint="run the same command again: it releases what is left",
-        )
-    removals.refuse_changed(connection, instance, events_version)
-    row = ask(
-        connection, "release", "begin", instance=instance, kind=kind, run_id=run_id, events_version=events_version
-    )[0]
-    same = {"instance": instance, "kind": kind, "release_no": row.release_no}
-    do_many(connection, "release", "add_set", [same | vars(one) for one in sets])
-    return Release(row.release_no, kind, events_version, sets)
-
-
-def end(connection: Connection, release: Release, put: Callable[[], Put]) -> bool:
-    """Put the file into the inbox and note it; False when another attempt has done so already.
-
-    Of two attempts one waits here, so none puts a file again that was ended, read and cleared away.
-    """
-    row: Any = ask(connection, "release", "lock_release", release_no=release.number)[0]
-    if row.state == "released":
-        return False
-    done = put()
-    passing("release-after-put")
-    do(connection, "release", "end", release_no=release.number, **vars(done))
-    do(connection, "release", "hash_reasons", release_no=release.number)
-    return True
+        Of two attempts one waits here, so none puts a file again that was ended, read and cleared away.
+        """
+        row: Any = ask(self.connection, "release", "lock_release", release_no=release.number)[0]
+        if row.state == "released":
+            return False
+        done = put()
+        passing("release-after-put")
+        do(self.connection, "release", "end", release_no=release.number, **vars(done))
+        do(self.connection, "release", "hash_reasons", release_no=release.number)
+        return True

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
 from onlyonce.database.arrays import do_rows
+from onlyonce.database.transactions import Transactions, one_transaction
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,11 @@ class State:
     memory_bytes: int
 
 
-def note(connection: Connection, lineage: str, batch_id: int, states: list[State]) -> None:
-    """Store what a batch tells in the place of what the one before told."""
-    told = pa.Table.from_pylist([asdict(state) for state in states])
-    do_rows(connection, "states", "note", told, lineage=lineage, batch_id=batch_id)
+class States(Transactions):
+    """The state of outputs, as Spark tells it."""
+
+    @one_transaction
+    def note(self, lineage: str, batch_id: int, states: list[State]) -> None:
+        """Store what a batch tells in the place of what the one before told."""
+        told = pa.Table.from_pylist([asdict(state) for state in states])
+        do_rows(self.connection, "states", "note", told, lineage=lineage, batch_id=batch_id)

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database import locks
-from onlyonce.database.connect import Database, Session, ask, do, run
+from onlyonce.database.connect import Database, Session, ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model import stored_names
 from onlyonce.model.sinks.delivery import Answer, Row, next_state
 
@@ -58,96 +57,97 @@ def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
         session.close()
 
 
-def take_over(database: Database, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
-    """Become the deliverer of an output; gives it, and the number of attempts without an answer that it found."""
+class OutboxRows(Transactions):
+    """Rows that wait to be sent outside."""
 
-    def work(connection: Connection) -> tuple[Deliverer, int]:
-        name = Deliverer(instance, output).name
-        epoch = ask(connection, "lineages", "bump", lineage=name)[0].epoch
+    @one_transaction
+    def take_over(self, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
+        """Become the deliverer of an output; gives it, and the number of attempts without an answer that it found."""
+        epoch = ask(self.connection, "lineages", "bump", lineage=Deliverer(instance, output).name)[0].epoch
         lost = do(
-            connection, "outbox", "recover",
+            self.connection, "outbox", "recover",
             instance=instance, output=output, most=policy.attempts, remembers=policy.remembers.total_seconds(),
         )  # fmt: skip
         return Deliverer(instance, output, epoch), lost
 
-    return run(database, work)
+    @one_transaction
+    def next_rows(self, deliverer: Deliverer, after: int, most: int, *, ordered: bool) -> list[tuple[Row, bool]]:
+        """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
 
-
-def next_rows(
-    database: Database, deliverer: Deliverer, after: int, most: int, *, ordered: bool
-) -> list[tuple[Row, bool]]:
-    """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
-
-    One that may not has no payload here.
-    """
-
-    def work(connection: Connection) -> list[tuple[Row, bool]]:
+        One that may not has no payload here.
+        """
         found = ask(
-            connection, "outbox", "next_rows",
+            self.connection, "outbox", "next_rows",
             instance=deliverer.instance, output=deliverer.output, after=after, most=most, bytes=BYTES_AT_ONCE,
             ordered=ordered,
         )  # fmt: skip
         return [(Row(*tuple(row)[:-1]), row.may) for row in found]
 
-    return run(database, work)
-
-
-def begin(database: Database, deliverer: Deliverer, rows: Sequence[Row]) -> set[int]:
-    """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
-
-    def work(connection: Connection) -> set[int]:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
+    @one_transaction
+    def begin(self, deliverer: Deliverer, rows: Sequence[Row]) -> set[int]:
+        """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
+        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         columns = {"row_nos": [row.row_no for row in rows], "attempts": [row.attempts for row in rows]}
-        return {row.row_no for row in ask(connection, "outbox", "begin", **columns)}
+        return {row.row_no for row in ask(self.connection, "outbox", "begin", **columns)}
 
-    return run(database, work)
+    @one_transaction
+    def record(self, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]) -> None:
+        """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
 
+        Raises Superseded.
+        """
+        columns: dict[str, list[Any]] = {
+            "row_nos": [row.row_no for row, _, _ in answers],
+            "attempts": [row.attempts + 1 for row, _, _ in answers],
+            "states": [next_state(answer, row.attempts + 1, policy.attempts) for row, answer, _ in answers],
+            "answers": [answer.text for _, answer, _ in answers],
+            "held": [bool(answer.held) for _, answer, _ in answers],
+            "lost": [answer.verdict == "unknown" for _, answer, _ in answers],
+            "may_be_there": [answer.may_be_there for _, answer, _ in answers],
+            "pauses": [pause for _, _, pause in answers],
+        }
+        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        do(self.connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
 
-def record(
-    database: Database, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]
-) -> None:
-    """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
+    @one_transaction
+    def next_due(self, deliverer: Deliverer) -> float | None:
+        """In how many seconds the next attempt is due of those that wait for their time."""
+        place = {"instance": deliverer.instance, "output": deliverer.output}
+        found = ask(self.connection, "outbox", "next_due", **place)[0].seconds
+        return None if found is None else float(found)
 
-    Raises Superseded.
-    """
-    columns: dict[str, list[Any]] = {
-        "row_nos": [row.row_no for row, _, _ in answers],
-        "attempts": [row.attempts + 1 for row, _, _ in answers],
-        "states": [next_state(answer, row.attempts + 1, policy.attempts) for row, answer, _ in answers],
-        "answers": [answer.text for _, answer, _ in answers],
-        "held": [bool(answer.held) for _, answer, _ in answers],
-        "lost": [answer.verdict == "unknown" for _, answer, _ in answers],
-        "may_be_there": [answer.may_be_there for _, answer, _ in answers],
-        "pauses": [pause for _, _, pause in answers],
-    }
+    @one_transaction
+    def retry_dead(self, instance: str, outputs: Sequence[str]) -> int:
+        """Let dead letters and rejected rows wait again; gives their number."""
+        return do(self.connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
 
-    def work(connection: Connection) -> None:
-        check_epoch(connection, deliverer.name, deliverer.epoch)
-        do(connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
+    @one_transaction
+    def waits(self, instance: str, output: str) -> bool:
+        """Whether an output has rows that are to be sent."""
+        return bool(ask(self.connection, "outbox", "waits", instance=instance, output=output)[0].waits)
 
-    run(database, work)
+    @one_transaction
+    def rows_about(self, query: str, instance: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a named question about an instance's outbox, for the report."""
+        return [dict(row._mapping) for row in ask(self.connection, "outbox", query, instance=instance, **parameters)]
 
+    @one_transaction
+    def origin(self, lineage: str) -> Origin:
+        """What the rows of a lineage are put with, by the log."""
+        return Origin(*tuple(ask(self.connection, "outbox", "origin", lineage=lineage)[0]))
 
-def next_due(database: Database, deliverer: Deliverer) -> float | None:
-    """In how many seconds the next attempt is due of those that wait for their time."""
-    place = {"instance": deliverer.instance, "output": deliverer.output}
-    found = run(database, lambda conn: ask(conn, "outbox", "next_due", **place))[0].seconds
-    return None if found is None else float(found)
+    @one_transaction
+    def let_wait(self, instance: str, lineage: str, batch_id: int) -> None:
+        """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
+        do(self.connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
 
+    @one_transaction
+    def throw_away(self, instance: str, lineage: str) -> None:
+        """Remove what killed attempts at a backfill have left.
 
-def retry_dead(connection: Connection, instance: str, outputs: Sequence[str]) -> int:
-    """Let dead letters and rejected rows wait again; gives their number."""
-    return do(connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
-
-
-def waits(connection: Connection, instance: str, output: str) -> bool:
-    """Whether an output has rows that are to be sent."""
-    return bool(ask(connection, "outbox", "waits", instance=instance, output=output)[0].waits)
-
-
-def rows_about(connection: Connection, query: str, instance: str, **parameters: Any) -> list[dict[str, Any]]:
-    """The rows of a named question about an instance's outbox, for the report."""
-    return [dict(row._mapping) for row in ask(connection, "outbox", query, instance=instance, **parameters)]
+        Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row
+        after this."""
+        do(self.connection, "outbox", "throw_away", instance=instance, lineage=lineage)
 
 
 @dataclass(frozen=True)
@@ -160,21 +160,3 @@ class Origin:
 
     life: str
     state: str
-
-
-def origin(connection: Connection, lineage: str) -> Origin:
-    """What the rows of a lineage are put with, by the log."""
-    return Origin(*tuple(ask(connection, "outbox", "origin", lineage=lineage)[0]))
-
-
-def let_wait(connection: Connection, instance: str, lineage: str, batch_id: int) -> None:
-    """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
-    do(connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
-
-
-def throw_away(connection: Connection, instance: str, lineage: str) -> None:
-    """Remove what killed attempts at a backfill have left.
-
-    Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row after
-    this."""
-    do(connection, "outbox", "throw_away", instance=instance, lineage=lineage)

@@ -12,9 +12,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection
-
 from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
 
@@ -27,49 +26,57 @@ class Made(NamedTuple):
     table_id: str | None
 
 
-def claim(connection: Connection, instance: str, output: str, place: Place, identity: str) -> Made:
-    """Make a target the output's own, and let go what it had by another declaration.
+class Targets(Transactions):
+    """Which output has which target."""
 
-    Return what the log says of the table. Raises Refused.
-    """
-    do(connection, "targets", "one_at_a_time")
-    asked = {"instance": instance, "output": output, "identity": identity}
-    if others := ask(connection, "targets", "of_others", **asked):
-        other = others[0]
-        near = "" if other.identity == identity else f" (one of it and {Place(other.place).where} is inside the other)"
-        raise Refused(
-            f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
-            data="nothing of this output was written; a backfill or vacuum of one would remove the rows of the other",
-            hint=f"give this output another target, or end the other one: take {other.output} out of "
-            f"{other.instance}, then "
-            f"onlyonce drop {other.instance} --output {other.output} --tables",
-        )
-    do(connection, "targets", "release", **asked)
-    [found] = ask(connection, "targets", "claim", **asked, place=place.text)
-    return Made(found.made_at, found.table_id)
+    @one_transaction
+    def claim(self, instance: str, output: str, place: Place, identity: str) -> Made:
+        """Make a target the output's own, and let go what it had by another declaration.
 
+        Return what the log says of the table. Raises Refused.
+        """
+        do(self.connection, "targets", "one_at_a_time")
+        asked = {"instance": instance, "output": output, "identity": identity}
+        if others := ask(self.connection, "targets", "of_others", **asked):
+            other = others[0]
+            near = (
+                "" if other.identity == identity else f" (one of it and {Place(other.place).where} is inside the other)"
+            )
+            raise Refused(
+                f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
+                data="nothing of this output was written; a backfill or vacuum of one would remove the rows of "
+                "the other",
+                hint=f"give this output another target, or end the other one: take {other.output} out of "
+                f"{other.instance}, then "
+                f"onlyonce drop {other.instance} --output {other.output} --tables",
+            )
+        do(self.connection, "targets", "release", **asked)
+        [found] = ask(self.connection, "targets", "claim", **asked, place=place.text)
+        return Made(found.made_at, found.table_id)
 
-def made(connection: Connection, instance: str, output: str, table_id: str | None) -> None:
-    """Note that the output's table is there: from now on a missing one was deleted, and one of another id was dropped
-    and made again."""
-    do(connection, "targets", "made", instance=instance, output=output, table_id=table_id)
+    @one_transaction
+    def made(self, instance: str, output: str, table_id: str | None) -> None:
+        """Note that the output's table is there: from now on a missing one was deleted, and one of another id was
+        dropped and made again."""
+        do(self.connection, "targets", "made", instance=instance, output=output, table_id=table_id)
 
+    @one_transaction
+    def database(self) -> str:
+        """Which database this is, by whatever address it was reached."""
+        return str(ask(self.connection, "targets", "database")[0].identity)
 
-def database(connection: Connection) -> str:
-    """Which database this is, by whatever address it was reached."""
-    return str(ask(connection, "targets", "database")[0].identity)
+    @one_transaction
+    def of_others(self, instances: list[str]) -> set[str]:
+        """The places that outputs of other instances have."""
+        return {row.place for row in ask(self.connection, "targets", "taken", instances=instances)}
 
+    @one_transaction
+    def forget(self, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:
+        """Of instances that are dropped, or only of some outputs: nothing is theirs any more but what keeps their
+        rows."""
+        do(self.connection, "targets", "forget", instances=instances, outputs=outputs, kept=kept)
 
-def of_others(connection: Connection, instances: list[str]) -> set[str]:
-    """The places that outputs of other instances have."""
-    return {row.place for row in ask(connection, "targets", "taken", instances=instances)}
-
-
-def forget(connection: Connection, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:
-    """Of instances that are dropped, or only of some outputs: nothing is theirs any more but what keeps their rows."""
-    do(connection, "targets", "forget", instances=instances, outputs=outputs, kept=kept)
-
-
-def settle(connection: Connection, place: str, instance: str) -> None:
-    """A table that was removed is nobody's."""
-    do(connection, "targets", "settle", place=place, instance=instance)
+    @one_transaction
+    def settle(self, place: str, instance: str) -> None:
+        """A table that was removed is nobody's."""
+        do(self.connection, "targets", "settle", place=place, instance=instance)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO
 
 HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")

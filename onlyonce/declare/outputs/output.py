@@ -21,7 +21,7 @@ from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.chained import Chained
 from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.stored_names import WINDOW_START
+from onlyonce.model.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_START
 from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 
@@ -328,14 +328,14 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
 
 
 def _check_history(where: str, types: dict[str, str]) -> None:
-    if types.get(newest.VALID_FROM) != "timestamp":
+    if types.get(VALID_FROM) != "timestamp":
         raise Refused(
-            f"{where}: a history needs to know when each version begins, and {newest.VALID_FROM!r} is no column of "
+            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is no column of "
             "type timestamp",
             data="nothing was read or written",
-            hint=f"F.col('changed_at').alias({newest.VALID_FROM!r}), for example",
+            hint=f"F.col('changed_at').alias({VALID_FROM!r}), for example",
         )
-    if taken := [name for name in (newest.VALID_TO, newest.IS_CURRENT) if name in types]:
+    if taken := [name for name in (VALID_TO, IS_CURRENT) if name in types]:
         raise Refused(
             f"{where}: {taken[0]!r} is found by the platform, from the versions of a key",
             data="nothing was read or written",

@@ -6,13 +6,21 @@ it: `onlyonce.operate.alerts`. Errors: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.operate.collecting import NearHorizon
 
-Row = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a stage is behind."""
+
+    pipeline: str
+    stage: str
+    system_lag_seconds: float
+    batches_waiting: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ MEANING = {
 
 
 def causes(
-    broken: Iterable[tuple[str, str]], lag: Iterable[Row], near: Iterable[Row], lag_seconds: float
+    broken: Iterable[tuple[str, str]], lag: Iterable[Lag], near: Iterable[NearHorizon], lag_seconds: float
 ) -> Iterator[Cause]:
     """All that is wrong now. `broken` are (lineage or output, finding) of the audit, the others rows of the views."""
     by_subject: dict[str, list[str]] = {}
@@ -61,19 +69,19 @@ def causes(
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         yield Cause("conservation", subject, findings[0] + more)
     for stage in lag:
-        if stage["system_lag_seconds"] > lag_seconds:
+        if stage.system_lag_seconds > lag_seconds:
             what = (
-                f"input waits for {stage['stage']} of {stage['pipeline']} for {_minutes(stage['system_lag_seconds'])} "
-                f"(bound: {_minutes(lag_seconds)}), {stage['batches_waiting']} batches"
+                f"input waits for {stage.stage} of {stage.pipeline} for {_minutes(stage.system_lag_seconds)} "
+                f"(bound: {_minutes(lag_seconds)}), {stage.batches_waiting} batches"
             )
-            yield Cause("lag", f"{stage['pipeline']}/{stage['stage']}", what)
+            yield Cause("lag", f"{stage.pipeline}/{stage.stage}", what)
     for row in near:
         what = (
-            f"{row['near_the_edge']} of {row['duplicate']} duplicates of {row['pipeline']} were caught in the "
+            f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the "
             "oldest tenth of "
             "its dedup horizon"
         )
-        yield Cause("near horizon", row["pipeline"], what)
+        yield Cause("near horizon", row.pipeline, what)
 
 
 def _minutes(seconds: float) -> str:

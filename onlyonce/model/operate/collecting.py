@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import accumulate, groupby, pairwise
 
 BUCKET = timedelta(minutes=10)
@@ -36,6 +36,16 @@ saves each later id 4: so large ones are merged where there are MANY of them, an
 CROWD, since that is asked for a day."""
 BETWEEN_BATCHES = FULL // 2
 """After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
+
+
+@dataclass(frozen=True)
+class NearHorizon:
+    """How many of a pipeline's duplicates were caught near the edge of its dedup horizon, and when the last one was."""
+
+    pipeline: str
+    near_the_edge: int
+    duplicate: int
+    last: datetime | None
 
 
 @dataclass(frozen=True)

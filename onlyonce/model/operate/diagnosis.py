@@ -16,15 +16,24 @@ from typing import Any
 
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.operate.finding import FIX, By, Finding, Repair, new_life
+from onlyonce.model.operate.stuck import (
+    Begun,
+    BegunBackfill,
+    BegunBatch,
+    BegunRelease,
+    LiveQuery,
+    OrphanUnits,
+    UnevenBucket,
+    Waits,
+)
 from onlyonce.model.operate.waiting import waiting
 
-Row = Mapping[str, Any]
 RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of `sql/statements/doctor.sql`.
+    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
 
     checkpoints    what is wrong with the checkpoint of a lineage
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
@@ -41,10 +50,10 @@ class Evidence:
     """
 
     declared: frozenset[str]
-    queries: Sequence[Row]
-    begun: Mapping[str, Sequence[Row]]
-    orphans: Sequence[Row] = field(default_factory=list)
-    uneven: Sequence[Row] = field(default_factory=list)
+    queries: Sequence[LiveQuery] = ()
+    begun: Begun = field(default_factory=Begun)
+    orphans: Sequence[OrphanUnits] = ()
+    uneven: Sequence[UnevenBucket] = ()
     vouched: Mapping[str, int] = field(default_factory=dict)
     events: Mapping[str, int] = field(default_factory=dict)
     checkpoints: Mapping[str, OnlyonceError] = field(default_factory=dict)
@@ -55,7 +64,7 @@ class Evidence:
     redeclared: frozenset[str] = frozenset()
     filters: list[tuple[str, Any, int]] = field(default_factory=list)
     temporaries: Mapping[str, list[str]] = field(default_factory=dict)
-    waits: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    waits: Waits = field(default_factory=Waits)
     skipped: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[tuple[str, str], OnlyonceError] = field(default_factory=dict)
     functions: Mapping[str, OnlyonceError] = field(default_factory=dict)
@@ -65,8 +74,8 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     """All that is stuck; what must be mended first comes first."""
     # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a
     # session.
-    at_work = {query["instance"] for query in seen.queries if query["at_work"]}
-    resting = {query["lineage"]: query for query in seen.queries if query["instance"] not in at_work}
+    at_work = {query.instance for query in seen.queries if query.at_work}
+    resting = {query.lineage: query for query in seen.queries if query.instance not in at_work}
     first = [*_forgotten(seen, resting), *_lives(seen, resting)]
     blocked = {finding.where for finding in first}
     later = [
@@ -80,14 +89,14 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
-def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
+def _lives(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
     """Lineages whose next run would be refused."""
     ahead = {lineage for (lineage, _), batch in seen.landed.items() if _is_ahead(resting.get(lineage), batch)}
     for lineage, query in resting.items():
         if lineage in ahead:
             continue
-        target = f"{query['instance']}/{query['query']}"
-        if query["state"] == "damaged":
+        target = f"{query.instance}/{query.query}"
+        if query.state == "damaged":
             what = (
                 f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
             )
@@ -100,13 +109,11 @@ def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             yield Finding("checkpoint", lineage, error.what, data, way_out)
         elif lineage in seen.changed:
             error = seen.changed[lineage]
-            data = f"no run of {query['pipeline']} begins. {error.data}"
-            yield Finding(
-                "changed declaration", lineage, error.what, data, Repair(f"onlyonce plan {query['pipeline']}")
-            )
+            data = f"no run of {query.pipeline} begins. {error.data}"
+            yield Finding("changed declaration", lineage, error.what, data, Repair(f"onlyonce plan {query.pipeline}"))
 
 
-def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
+def _forgotten(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
     """The log and the tables are of different moments."""
     data = "the tables hold rows that the log does not vouch for; a new life would write them again"
     for (lineage, table), batch in seen.landed.items():
@@ -115,7 +122,7 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             assert query is not None
             what = (
                 f"the table {table} holds batch {batch} of lineage {lineage}, but the log knows none after "
-                f"{query['begun']}"
+                f"{query.begun}"
             )
             yield Finding(
                 "log behind the tables", lineage, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
@@ -140,45 +147,42 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             yield Finding("tables behind the log", instance, what, data, Repair(RESTORE))
 
 
-def _is_ahead(query: Row | None, batch: int) -> bool:
-    return query is not None and batch > (-1 if query["begun"] is None else query["begun"])
+def _is_ahead(query: LiveQuery | None, batch: int) -> bool:
+    return query is not None and batch > (-1 if query.begun is None else query.begun)
 
 
-def _begun(seen: Evidence, resting: Mapping[str, Row], blocked: set[str], grace: float) -> Iterator[Finding]:
+def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], grace: float) -> Iterator[Finding]:
     """What began, did not end, and has no driver at work."""
-    for batch in seen.begun["batches"]:
-        query = resting.get(batch["lineage"])
-        if query is None or batch["quiet_seconds"] < grace:
+    for batch in seen.begun.batches:
+        query = resting.get(batch.lineage)
+        if query is None or batch.quiet_seconds < grace:
             continue
-        where = f"{batch['lineage']}/{batch['batch_id']}"
+        where = f"{batch.lineage}/{batch.batch_id}"
         repair = _run(seen, query, batch, blocked)
-        what = f"batch {where} began (run {batch['run_id']}), is not committed, and no driver of its lineage is at work"
+        what = f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its lineage is at work"
         data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
         yield Finding("begun batch", where, what, data, repair)
-        if batch["dead"]:
-            what = (
-                f"{batch['dead']} unit(s) of batch {where} are committed by epoch {batch['epochs']}, whose driver "
-                "is dead"
-            )
+        if batch.dead:
+            what = f"{batch.dead} unit(s) of batch {where} are committed by epoch {batch.epochs}, whose driver is dead"
             data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
-    for close in seen.begun["closes"]:
-        query = resting.get(close["lineage"])
-        if query is not None and close["quiet_seconds"] >= grace:
-            where = f"{close['lineage']}/close/{close['close_no']}"
-            what = f"close {where} began (run {close['run_id']}) and is not in the log as done"
+    for close in seen.begun.closes:
+        query = resting.get(close.lineage)
+        if query is not None and close.quiet_seconds >= grace:
+            where = f"{close.lineage}/close/{close.close_no}"
+            what = f"close {where} began (run {close.run_id}) and is not in the log as done"
             data = "windows that it would close stay open; nothing is lost"
             yield Finding("begun close", where, what, data, _run(seen, query, None, blocked))
-    for backfill in seen.begun["backfills"]:
-        if not backfill["at_work"] and backfill["quiet_seconds"] >= grace:
+    for backfill in seen.begun.backfills:
+        if not backfill.at_work and backfill.quiet_seconds >= grace:
             yield _backfill(seen, backfill)
-    for release in seen.begun["releases"]:
-        if release["quiet_seconds"] >= grace:
+    for release in seen.begun.releases:
+        if release.quiet_seconds >= grace:
             yield _release(seen, release)
 
 
-def _half_written(query: Row) -> str:
-    if query["query"] == "receive":
+def _half_written(query: LiveQuery) -> str:
+    if query.query == "receive":
         return (
             "their ids are in the catalog, and their rows may not be in `events` yet; a replay sees that and "
             "writes them"
@@ -189,13 +193,13 @@ def _half_written(query: Row) -> str:
     )
 
 
-def _run(seen: Evidence, query: Row, batch: Row | None, blocked: set[str]) -> Repair:
-    pipeline, instance = query["pipeline"], query["instance"]
+def _run(seen: Evidence, query: LiveQuery, batch: BegunBatch | None, blocked: set[str]) -> Repair:
+    pipeline, instance = query.pipeline, query.instance
     arguments = (pipeline, "--bounded") if instance != pipeline else (pipeline,)
     command = f"onlyonce run {' '.join(arguments)}"
-    others = {q["lineage"] for q in seen.queries if q["instance"] == instance}
-    if batch and batch["units"] and query["lineage"] in seen.redeclared:
-        return Repair(f"put the declaration back as it was ({batch['declaration_hash']}), then: {command}")
+    others = {q.lineage for q in seen.queries if q.instance == instance}
+    if batch and batch.units and query.lineage in seen.redeclared:
+        return Repair(f"put the declaration back as it was ({batch.declaration_hash}), then: {command}")
     if pipeline not in seen.declared:
         return Repair(f"declare {pipeline} again (ONLYONCE_PIPELINES), then: {command}")
     if stuck := sorted(blocked & (others | {instance})):
@@ -203,44 +207,42 @@ def _run(seen: Evidence, query: Row, batch: Row | None, blocked: set[str]) -> Re
     return Repair(command, "run", arguments)
 
 
-def _backfill(seen: Evidence, backfill: Row) -> Finding:
-    instance, output = backfill["instance"], backfill["output"]
-    what = f"the backfill {backfill['lineage']} began (run {backfill['run_id']}), and its driver has ended"
+def _backfill(seen: Evidence, backfill: BegunBackfill) -> Finding:
+    instance, output = backfill.instance, backfill.output
+    what = f"the backfill {backfill.lineage} began (run {backfill.run_id}), and its driver has ended"
     data = "one sink of these windows may have the new generation and another the old; each shows a whole one"
-    times = tuple(f"{backfill[name]:%Y-%m-%dT%H:%M:%SZ}" for name in ("window_from", "window_to"))
+    times = tuple(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
     arguments: tuple[str, ...] = (instance, "--output", output, "--from", times[0], "--to", times[1])
     by: By = "backfill"
-    if backfill["asked_by"] != "person":
+    if backfill.asked_by != "person":
         arguments, by = (instance,), "run"
     command = f"onlyonce {by} {' '.join(arguments)}"
     repair = (
         Repair(command, by, arguments) if instance in seen.declared else Repair(f"declare {instance}, then: {command}")
     )
-    return Finding("begun backfill", backfill["lineage"], what, data, repair)
+    return Finding("begun backfill", backfill.lineage, what, data, repair)
 
 
-def _release(seen: Evidence, release: Row) -> Finding:
-    where = f"{release['instance']}, release {release['release_no']}"
-    what = f"release {release['release_no']} of {release['instance']} took its rows and has put no file into the inbox"
+def _release(seen: Evidence, release: BegunRelease) -> Finding:
+    where = f"{release.instance}, release {release.release_no}"
+    what = f"release {release.release_no} of {release.instance} took its rows and has put no file into the inbox"
     data = "these rows can't be released by another; they go in once, when it is finished"
-    arguments = (release["instance"], f"--{release['kind']}", "--yes")
+    arguments = (release.instance, f"--{release.kind}", "--yes")
     command = f"onlyonce release {' '.join(arguments)}"
-    known = release["instance"] in seen.declared
-    repair = (
-        Repair(command, "release", arguments) if known else Repair(f"declare {release['instance']}, then: {command}")
-    )
+    known = release.instance in seen.declared
+    repair = Repair(command, "release", arguments) if known else Repair(f"declare {release.instance}, then: {command}")
     return Finding("begun release", where, what, data, repair)
 
 
 def _catalog(seen: Evidence) -> Iterator[Finding]:
     for row in seen.uneven:
-        where = f"{row['lineage']}, bucket {row['bucket']}"
-        place = (row["instance"], row["lineage"], row["bucket"])
+        where = f"{row.lineage}, bucket {row.bucket}"
+        place = (row.instance, row.lineage, row.bucket)
         repair = Repair(FIX, "ids", place)
-        what = f"the catalog has {row['there']} ids of {where}, and its batches have kept {row['said']}"
-        if row["there"] < row["said"] and not row["unknown"]:
+        what = f"the catalog has {row.there} ids of {where}, and its batches have kept {row.said}"
+        if row.there < row.said and not row.unknown:
             data = "a re-delivery of a record whose id is missing would be kept a second time"
-        elif row["unknown"]:
+        elif row.unknown:
             data = "a record whose id is there without a batch is taken for a duplicate, and may be in no result"
             repair = Repair(
                 "a person must look: was the log restored, or a batch deleted by hand? onlyonce trace tells of a record"
@@ -261,8 +263,8 @@ def _catalog(seen: Evidence) -> Iterator[Finding]:
 
 def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
     for row in seen.orphans:
-        where = f"{row['lineage']}/{row['batch_id']}"
-        what = f"{row['units']} unit(s) of {where} are in the log, and no batch of them is"
+        where = f"{row.lineage}/{row.batch_id}"
+        what = f"{row.units} unit(s) of {where} are in the log, and no batch of them is"
         data = "rows may be in a sink of which nobody knows what they belong to"
         yield Finding("units without a batch", where, what, data, Repair("onlyonce audit; then a person must look"))
     for instance, files in seen.temporaries.items():

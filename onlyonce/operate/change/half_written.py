@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog import authorities, batches, lineages, units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.declared import Ran
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.run import withdraw
@@ -24,21 +25,22 @@ from onlyonce.run import withdraw
 HINT = "run once with the declaration (and transform) as it was, so that the batch ends; then change it and plan again"
 
 
-def told(connection: Connection, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]) -> list[str]:
+def told(database: Database, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]) -> list[str]:
     """A sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life."""
-    return [text for one in ran if (text := _told(connection, pipeline, one, begun_anew))]
+    return [text for one in ran if (text := _told(database, pipeline, one, begun_anew))]
 
 
-def _told(connection: Connection, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
-    begun, committed = lineages.last_batches(connection, ran.lineage)
+def _told(database: Database, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
+    begun, committed = Lineages(database).last_batches(ran.lineage)
     if begun is None or begun == committed:
         return None
-    under = batches.find_begun(connection, ran.lineage, begun).plan.declaration_hash
+    under = Batches(database).find_begun(ran.lineage, begun).plan.declaration_hash
     if under == declarations.fingerprint(pipeline, ran.query):
         return None
-    there = [*units.of_batch(connection, ran.lineage, begun), *authorities.look(connection, ran.lineage, begun)]
+    found = NewLives(database).left_so_far(ran.lineage, pipeline.name, ran.query, begun)
+    there = found.units
     if ran.query in begun_anew:
-        left = withdraw.by_units(connection, ran.lineage, pipeline.name, ran.query, begun, there)
+        left = withdraw.left(pipeline.name, found)
         seen = {one.sink for one in left if one.must_stay and withdraw.is_written(one, begun)}
         there = [unit for unit in there if unit.sink in seen]
     if not there:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
-
-from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import declared
-from onlyonce.commitlog.declared import Ran
-from onlyonce.commitlog.operate import log_cuts, removals
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.declared import Declarations, Ran
+from onlyonce.commitlog.operate.keep_events import KeepEvents
+from onlyonce.commitlog.operate.log_cuts import LogCuts
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import identity
 from onlyonce.declare import loading as declarations
@@ -34,7 +32,6 @@ from onlyonce.model.stored_names import FIRST_WINDOW
 from onlyonce.operate.change import half_written, kept_state, steps
 from onlyonce.operate.change.steps import Step
 from onlyonce.operate.compact import log as log_cut
-from onlyonce.operate.compact import retention
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 
@@ -72,16 +69,16 @@ def main(argv: list[str]) -> Report:
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
     """The plan of a pipeline, by the log."""
-    ran = {r.query: r for r in run(database, lambda conn: declared.all_that_ran(conn, pipeline.name))}
+    ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
     found: list[Change] = []
     unknown: list[str] = []
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
-    lives = run(database, lambda conn: declared.lives(conn, pipeline.name))
+    lives = Declarations(database).lives(pipeline.name)
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in lives]
         need, why = CONSEQUENCES["output added"]
-        kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+        kept = Removals(database).kept_from(pipeline.name)
         if kept is not None:
             why = (
                 f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… "
@@ -93,7 +90,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
     going_on = [last for last in ran.values() if last.query in roots]
-    half = run(database, lambda conn: half_written.told(conn, pipeline, going_on, begun_anew))
+    half = half_written.told(database, pipeline, going_on, begun_anew)
     unknown += kept_state.told(pipeline.name, [last for last in going_on if last.query not in begun_anew])
     return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
 
@@ -154,27 +151,21 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
 def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_events` gives up."""
 
-    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before, kept = removals.last_keep(connection, pipeline.name), removals.kept_from(connection, pipeline.name)
-        decision = retention.decide(connection, pipeline) if pipeline.keep_events else None
-        return before, retaining.given_up(before, pipeline.keep_events, kept, decision)
-
-    before, why = run(database, look)
+    before, kept = Removals(database).last_keep(pipeline.name), Removals(database).kept_from(pipeline.name)
+    keep = pipeline.keep_events
+    decision = KeepEvents(database).decide(pipeline, keep) if keep else None
+    why = retaining.given_up(before, keep, kept, decision)
     if why is None:
         return []
-    now = str(pipeline.keep_events or FOR_EVER)
+    now = str(keep or FOR_EVER)
     return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
 
 
 def _log(database: Database, pipeline: Pipeline) -> list[Change]:
     """What another `keep_log` gives up."""
-
-    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
-        before = log_cuts.kept(connection, pipeline.name).keep
-        limit, lives, _ = log_cut.due(connection, pipeline) if pipeline.keep_log else (None, [], [])
-        return before, keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
-
-    before, why = run(database, look)
+    before = LogCuts(database).kept(pipeline.name).keep
+    limit, lives, _ = log_cut.due(database, pipeline) if pipeline.keep_log else (None, [], [])
+    why = keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
     if why is None:
         return []
     now = str(pipeline.keep_log or FOR_EVER)
@@ -198,16 +189,16 @@ def _todo(
 
 
 def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
-    start, end = run(database, lambda conn: declared.last_final(conn, pipeline.name, root.name))
+    start, end = Declarations(database).last_final(pipeline.name, root.name)
     return steps.new_life(pipeline.name, root, of_root, to_micros(start), to_micros(end))
 
 
 def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:
-    windows = run(database, lambda conn: declared.made(conn, pipeline.name, root.name, root.name))
+    windows = Declarations(database).made(pipeline.name, root.name, root.name)
     if not windows:
         return []
     now, parts = declarations.fingerprint(pipeline, root.name), declarations.parts(pipeline, root.name)
-    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+    kept = Removals(database).kept_from(pipeline.name)
     first = None if kept is None else retaining.first_moment(kept, root.window)
     step = steps.backfill(pipeline.name, root, now, parts, windows, first_window, first)
     return [step] if step else []

@@ -16,23 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from deltalake import DeltaTable
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.compaction import Compactions, Life
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
-from onlyonce.model.batch import first_reading, read_upto
 from onlyonce.model.operate import compacting
-from onlyonce.model.operate.compacting import Reader
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import BATCH_NO, CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME, RESERVOIR_VERSION
 from onlyonce.operate.compact import control_rows, under_way
-from onlyonce.run import lineage
 from onlyonce.storage import delta, log_entries, manifests, opening, rewriting, stores
 from onlyonce.storage.rewriting import File
 
@@ -43,8 +38,6 @@ LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found.
 Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
 of a day, one a minute."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,29 @@ class Table:
     held_by: str | None = None
 
 
-def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
+@dataclass(frozen=True)
+class Compacted:
+    """What was done with a table, or would be. `log_files`: how many of its log went."""
+
+    pipeline: str
+    table: str
+    upto: int
+    held_by: str | None
+    new_files: int
+    files_before: int
+    files_after: int
+    log_files: int
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "table": self.table, "up to version": self.upto, "held by": self.held_by,
+            "new files": self.new_files, "files before": self.files_before, "files after": self.files_after,
+            "log files": self.log_files,
+        }  # fmt: skip
+
+
+def compact(database: Database, instance: str, *, dry_run: bool) -> list[Compacted]:
     """Compact the tables of a pipeline; gives what was done, or with `dry_run` would be."""
     tables = [table for table in _tables(database, instance) if delta.exists(table.path)]
     return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
@@ -65,12 +80,12 @@ def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
 
 def _tables(database: Database, instance: str) -> Iterator[Table]:
     home = settings.data_location(instance)
-    upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
+    upto, held_by = Compactions(database).events_upto(instance)
     # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
     first = under_way.first_batches(database, instance)
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / stored_names.EVENTS_FOLDER, EVENTS, upto, held_by)
-    taken_in = run(database, lambda conn: _registry_upto(conn, instance))
+    taken_in = _registry_upto(Compactions(database).queries(instance))
     for name in manifests.NAMES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
     # Those of several sources are read by the numbers of batches, and not commit by commit.
@@ -80,13 +95,13 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
             yield Table(path, REGISTRY, delta.latest(path) - 1)
 
 
-def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
+def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Compacted:
     table = opening.table(of.path)
     groups = list(_groups(table, of))
     before, done, shortened = len(table.file_uris()), 0, 0
     if not dry_run:
         if of.order is EVENTS:
-            run(database, lambda conn: compaction.raise_to(conn, instance, of.upto))
+            Compactions(database).raise_to(instance, of.upto)
             passing("compact-after-note")
         done = sum(_rewrite(of, instance, group) for group in groups)
         if done:
@@ -94,41 +109,19 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
         passing("compact-after-checkpoint")
         shortened = rewriting.shorten_log(of.path, of.upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
-    return {
-        "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
-        "new files": len(groups) if dry_run else done, "files before": before,
-        "files after": len(opening.table(of.path).file_uris()), "log files": shortened,
-    }  # fmt: skip
+    new, after = len(groups) if dry_run else done, len(opening.table(of.path).file_uris())
+    return Compacted(instance, of.path.name, of.upto, of.held_by, new, before, after, shortened)
 
 
-def _registry_upto(connection: Connection, instance: str) -> int:
+def _registry_upto(lives: list[Life]) -> int:
     """Of a registry Spark reads file by file, and receive may read its last batch again.
 
     A new life goes on at its end.
     """
-    found = [one for one in compaction.queries(connection, instance) if one.query == "receive"]
+    found = [one for one in lives if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1
     return int(found[0].source_from[RESERVOIR_VERSION]) - 1
-
-
-def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
-    readers = [
-        reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
-    ]
-    return compacting.whole_from(
-        compaction.ended(connection, instance), readers, compaction.compacted(connection, instance)
-    )
-
-
-def reader(connection: Connection, instance: str, one: Any) -> Reader:
-    """How far the life of an output has read, and where a new one would begin."""
-    again = lineage.start_from(connection, instance, one.query, one.lineage, None) or {}
-    began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
-    return Reader(
-        one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
-        began[0] if began else None,
-    )  # fmt: skip
 
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:

@@ -9,22 +9,37 @@ What holds one is left for the next time.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog.operate import log_cuts, removals
-from onlyonce.commitlog.operate.log_cuts import Life
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.log_cuts import Life, LogCuts
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.windows import Session
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True)
+class Cut:
+    """What was cut off a log, or would be, and the moment from which it is whole. `lives`: of so many."""
+
+    pipeline: str
+    keep_log: timedelta
+    whole_from: datetime | None
+    held_by: str | None
+    lives: int
+    batches: int
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "keep_log": str(self.keep_log), "whole from": self.whole_from,
+            "held by": self.held_by, "lives": self.lives, "batches": self.batches,
+        }  # fmt: skip
 
 
-def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Cut | None:
     """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be.
 
     None where all is kept for ever.
@@ -32,33 +47,26 @@ def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
         return None
-    limit, lives, holds = run(database, lambda conn: due(conn, pipeline))
+    limit, lives, holds = due(database, pipeline)
     batches = 0
     if lives and not holds:
         if not dry_run:
-            run(database, lambda conn: log_cuts.begin(conn, instance, keep, limit))
+            LogCuts(database).begin(instance, keep, limit)
             passing("keep-log-after-begin")
         batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
-    since = run(database, lambda conn: log_cuts.kept(conn, instance)).since
-    return {
-        "pipeline": instance,
-        "keep_log": str(keep),
-        "whole from": since,
-        "held by": ", ".join(holds) or None,
-        "lives": len(lives),
-        "batches": batches,
-    }
+    since = LogCuts(database).kept(instance).since
+    return Cut(instance, keep, since, ", ".join(holds) or None, len(lives), batches)
 
 
-def due(connection: Connection, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
+def due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
     """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may
     ask for any."""
     assert pipeline.keep_log is not None
-    limit = log_cuts.limit(connection, pipeline.keep_log)
+    limit = LogCuts(database).limit(pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}
-    found = log_cuts.lives(connection, pipeline.name, _sessions(pipeline), limit)
+    found = LogCuts(database).lives(pipeline.name, _sessions(pipeline), limit)
     lives = [life for life in found if life.query in declared and life.read_upto is not None]
-    return limit, lives, removals.under_way(connection, pipeline.name)
+    return limit, lives, Removals(database).under_way(pipeline.name)
 
 
 def _sessions(pipeline: Pipeline) -> list[str]:
@@ -68,11 +76,11 @@ def _sessions(pipeline: Pipeline) -> list[str]:
 def _cut(database: Database, pipeline: Pipeline, life: Life, limit: datetime, *, dry_run: bool) -> int:
     first = None
     if life.query in _sessions(pipeline):
-        first = run(database, lambda conn: log_cuts.first_open(conn, pipeline.name, life.query))
+        first = LogCuts(database).first_open(pipeline.name, life.query)
     after: int | None = -1
     batches = 0
     while after is not None:
-        after, gone = run(database, lambda conn, a=after: log_cuts.cut(conn, life, limit, a, first, dry_run=dry_run))  # type: ignore[misc]
+        after, gone = LogCuts(database).cut(life, limit, after, first, dry_run=dry_run)  # type: ignore[misc]
         batches += gone
         passing("keep-log-after-step")
     return batches

@@ -14,28 +14,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.operate.removals import Removal
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, run
-from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.keep_events import KeepEvents
+from onlyonce.commitlog.operate.removals import Removal, Removals
+from onlyonce.database.connect import Database
+from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
-from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.batch import to_time
 from onlyonce.model.operate import retaining
-from onlyonce.model.operate.retaining import Decision, Hold
+from onlyonce.model.operate.retaining import Decision
 from onlyonce.model.storage.location import Location
 from onlyonce.model.stored_names import CONTROL, OO_EVENT_TIME, OO_KIND, OO_SYSTEM_TIME
-from onlyonce.operate.compact import compaction
 from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 from onlyonce.storage.rewriting import File
@@ -43,8 +39,6 @@ from onlyonce.storage.rewriting import File
 TIMES = (OO_EVENT_TIME, OO_SYSTEM_TIME)
 """What tells the day of a record. An invalid one has no event time, so its system time does."""
 INSTANT = pa.timestamp("us", "UTC")
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,39 +54,57 @@ class Found:
         return sum((cut.counts for cut in self.cuts), Counter())
 
 
-def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+@dataclass(frozen=True)
+class Retained:
+    """What was removed of `events`, or would be, and the time from which all records are there.
+
+    `counts`: rows by fate.
+    """
+
+    pipeline: str
+    keep_events: timedelta | None
+    kept_from: datetime | None
+    held_by: str | None
+    counts: Counter[str]
+    files: int
+
+    @property
+    def removed(self) -> int:
+        """How many rows."""
+        return self.counts.total()
+
+    def row(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "pipeline": self.pipeline, "keep_events": str(self.keep_events), "records from": self.kept_from,
+            "held by": self.held_by, "removed": self.removed,
+            **{fate: self.counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": self.files,
+        }  # fmt: skip
+
+
+def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Retained | None:
     """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be.
 
     None where all is kept for ever.
     """
     path = settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
-    removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
+    removal = Removals(database).begun(pipeline.name)
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
-    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name)) or 0
-    decision = run(database, lambda conn: decide(conn, pipeline)) if removal is None else None
+    kept = Removals(database).kept_from(pipeline.name) or 0
+    keep = pipeline.keep_events
+    decision = KeepEvents(database).decide(pipeline, keep) if keep is not None and removal is None else None
     meant = removal or Removal(0, *_of(decision))
     found = look(database, pipeline.name, path, meant) if removal or meant.before > kept else Found([], _nothing)
     if dry_run or (removal is None and not found.cuts):
-        return _row(pipeline, meant.before if found.cuts else kept, found, decision)
+        return _retained(pipeline, meant.before if found.cuts else kept, found, decision)
     removed, taken = _remove(database, pipeline, path)
-    return _row(pipeline, removed.before, taken, decision)
-
-
-def decide(connection: Connection, pipeline: Pipeline) -> Decision:
-    """What may go by the log and the clock."""
-    instance = pipeline.name
-    assert pipeline.keep_events is not None
-    holds = [*_holds(connection, pipeline)]
-    tide = backfills.frontier_at(connection, instance, retaining.furthest(holds).upto).tide
-    newest = backfills.frontier_at(connection, instance, noted.ended(connection, instance)).tide
-    now = to_micros(datetime.now(UTC)) or 0
-    return retaining.decide(pipeline.keep_events, now, tide, newest, holds, removals.kept_from(connection, instance))
+    return _retained(pipeline, removed.before, taken, decision)
 
 
 def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
     """The files with rows that a removal takes, by what the table has now."""
-    last = run(database, lambda conn: noted.last_in(conn, instance, removal.upto))
+    last = Compactions(database).last_in(instance, removal.upto)
     gone = _gone(removal.before, last)
     cuts = (removing.cut(path, file, TIMES, gone) for file in _with_old_rows(path, to_time(removal.before)))
     return Found([cut for cut in cuts if cut], gone)
@@ -110,18 +122,10 @@ def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
 def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Removal, Found]:
     instance = pipeline.name
     app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
-    keep = pipeline.keep_events
-    removal = run(
-        database,
-        lambda conn: (
-            removals.begun(conn, instance)
-            if keep is None
-            else removals.begin(conn, instance, keep, lambda conn: decide(conn, pipeline))
-        ),
-    )
+    removal = KeepEvents(database).begin(pipeline)
     if removal is None:  # another has done it meanwhile
         return Removal(0, 0, -1), Found([], _nothing)
-    run(database, lambda conn: noted.raise_to(conn, instance, removal.upto))
+    Compactions(database).raise_to(instance, removal.upto)
     passing("retention-after-begin")
     found = Found([], _nothing)
     while (delta.version(path, app_id) or 0) < removal.number:
@@ -129,39 +133,13 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
         if not found.cuts:
             break
         counts, files = found.counts, len(found.cuts)
-        run(database, lambda conn: removals.count(conn, instance, removal, counts, files))  # noqa: B023 - it is called here
+        Removals(database).count(instance, removal, counts, files)
         passing("retention-after-count")
         removing.remove(path, found.cuts, found.gone, app_id, removal.number)
     passing("retention-before-end")
     version = delta.latest(path)
-    run(database, lambda conn: removals.end(conn, instance, removal, version))
+    Removals(database).end(instance, removal, version)
     return removal, found
-
-
-def _holds(connection: Connection, pipeline: Pipeline) -> Iterator[Hold]:
-    instance = pipeline.name
-    yield Hold("the dedup horizon", removals.beyond_horizon(connection, instance))
-    for what in removals.under_way(connection, instance):
-        yield Hold(what, retaining.NOTHING)
-    roots = {root.name: root for root in pipeline.roots()}
-    for one in noted.queries(connection, instance):
-        if one.query in roots:
-            upto = retaining.done_upto(compaction.reader(connection, instance, one))
-            yield Hold(one.query, upto, _closed_before(connection, instance, roots[one.query]))
-        elif one.query != "receive":
-            yield Hold(f"{one.query}, which is not declared", retaining.NOTHING)
-
-
-def _closed_before(connection: Connection, instance: str, root: Output) -> int | None:
-    if root.window is None:
-        return None
-    closed = backfills.reach(connection, instance, root.name).closed_until(root)
-    late: list[int] = []
-    if root.late == "recompute":
-        kept = removals.kept_from(connection, instance)
-        first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        late = [start for start, _ in backfills.late_windows(connection, instance, root.name) if start >= first]
-    return retaining.closed_before(root.window, closed, late)
 
 
 def _gone(before: int, last: Mapping[str, int]) -> Gone:
@@ -183,12 +161,9 @@ def _of(decision: Decision | None) -> tuple[int, int]:
     return (0, retaining.NOTHING) if decision is None else (decision.before, decision.upto)
 
 
-def _row(pipeline: Pipeline, kept_from: int, found: Found, decision: Decision | None) -> Row:
+def _retained(pipeline: Pipeline, kept_from: int, found: Found, decision: Decision | None) -> Retained:
     counts: Counter[str] = Counter()
     for (_, _, fate), rows in found.counts.items():
         counts[fate] += rows
-    return {
-        "pipeline": pipeline.name, "keep_events": str(pipeline.keep_events), "records from": to_time(kept_from or None),
-        "held by": decision.held_by if decision else None, "removed": sum(counts.values()),
-        **{fate: counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": len(found.cuts),
-    }  # fmt: skip
+    held_by = decision.held_by if decision else None
+    return Retained(pipeline.name, pipeline.keep_events, to_time(kept_from or None), held_by, counts, len(found.cuts))

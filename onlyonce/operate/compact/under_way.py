@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from math import ceil
-from typing import Any
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import compaction
-from onlyonce.database.connect import Database, ask, run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.compaction import Compactions, Life
+from onlyonce.database.connect import Database
 from onlyonce.model import stored_names
 from onlyonce.model.batch import is_part, read_upto
 from onlyonce.model.storage.location import Location
@@ -24,8 +24,8 @@ from onlyonce.storage import checkpoint, stores
 def hours(database: Database, instance: str) -> float:
     """For how long what is under way has been: a reader of that age may want files that were in the table when it
     began."""
-    oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
-    ages = [oldest / 3600 if oldest else 0.0, *_planned(database, instance), *_begun(database, instance)]
+    oldest = Batches(database).oldest_begun()
+    ages = [oldest / 3600, *_planned(database, instance), *_begun(database, instance)]
     return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
 
 
@@ -60,7 +60,7 @@ def _age(file: Location) -> float:
     return (time.time() - there.modified) / 3600
 
 
-def _lives(database: Database, instance: str) -> list[tuple[Any, Location]]:
-    known = run(database, lambda conn: compaction.queries(conn, instance))
+def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
+    known = Compactions(database).queries(instance)
     home = settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER
     return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]

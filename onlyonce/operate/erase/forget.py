@@ -18,18 +18,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import packed
-from onlyonce.commitlog import views
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.commitlog.operate import erasures
-from onlyonce.commitlog.operate.erasures import Erasure
-from onlyonce.commitlog.outputs import backfills, rejections
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.erasures import Erasure, Erasures
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
+from onlyonce.database.transactions import Scope
 from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl, target
@@ -76,13 +75,13 @@ def main(argv: list[str]) -> Report:
     condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
-    begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))
+    begun = Erasures(database).begun(pipeline.name, condition)
     found = _look(database, pipeline, condition)
     mentions = source_conditions.mentions(pipeline, condition)
     if begun is None:
         in_use.refuse(database, pipeline, found)
         leftovers.refuse(database, pipeline, mentions)
-        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
+        todo = _meant(database, pipeline, found, ids=asked.ids)
         erases = asked.yes and not asked.dry_run
         # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be
         # left.
@@ -91,21 +90,13 @@ def main(argv: list[str]) -> Report:
             stays = [*unsearched.of(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)]
             return _outlook(pipeline, condition, found, todo, places, stays)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
-        begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
+        begun = Erasures(database).begin(
+            pipeline.name, condition, by, salt, found.records.ids,
+            lambda scope: _meant(scope, pipeline, found, ids=asked.ids),
+        )  # fmt: skip
     passing("forget-after-begin")
     failed, left = _erase(database, pipeline, condition, begun, found, asked)
     return _receipt(database, pipeline, condition, begun, asked.run_id, failed, left)
-
-
-def _begin(
-    connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
-) -> Erasure:
-    """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
-    begun = erasures.begin(
-        connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids)
-    )
-    rejections.forget_ids(connection, pipeline.name, found.records.ids)
-    return begun
 
 
 def _erase(
@@ -116,7 +107,7 @@ def _erase(
     Each step finds by itself what is left of it, so it may be killed and run again.
     """
     instance, path = pipeline.name, _events(pipeline)
-    run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
+    Compactions(database).raise_to(instance, erasure.upto)
     records.remove(database, instance, path, pipeline, condition, erasure)
     for passing_by in (settings.blocks_dir(instance), settings.trials_location(instance)):
         stores.of(passing_by).clear(passing_by)
@@ -126,18 +117,18 @@ def _erase(
     passing("forget-after-files")
     _staged(database, instance)
     if found.outbox:
-        run(database, lambda conn: erasures.forget_outbox(conn, [row.row_no for row in found.outbox]))
-    run(database, lambda conn: erasures.forget_failures(conn, instance))
+        Erasures(database).forget_outbox([row.row_no for row in found.outbox])
+    Erasures(database).forget_failures(instance)
     if erasure.ids is not None:
         ids = erasure.ids
-        run(database, lambda conn: erasures.forget_ids(conn, instance, ids))
+        Erasures(database).forget_ids(instance, ids)
     passing("forget-after-beside")
     failed = []
     if erasure.spans:
         failed = _compute_again(database, pipeline, erasure, asked)
         _staged(database, instance)
     for one in failed:
-        run(database, lambda conn: backfills.give_up(conn, instance, one.output))  # noqa: B023 - it is called here
+        Backfills(database).give_up(instance, one.output)
     mentions = source_conditions.mentions(pipeline, condition)
     leftovers.remove(database, pipeline, mentions)
     stored_rows.rewrite(database, REWRITTEN)
@@ -153,7 +144,7 @@ def _erase(
     version = delta.latest(path)
     # The receipt shows whole paths to the person who erases, and stores them without the values.
     stored = [mentions.hidden(one.line()) for one in left]
-    run(database, lambda conn: erasures.end(conn, instance, erasure, version, stored))
+    Erasures(database).end(instance, erasure, version, stored)
     return failed, left
 
 
@@ -162,13 +153,13 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
         records.found(_events(pipeline), pipeline, condition),
         input_files.found(pipeline, condition),
         input_objects.found(pipeline, condition),
-        run(database, lambda conn: erasures.outbox(conn, pipeline.name, condition)),
+        Erasures(database).outbox(pipeline.name, condition),
     )
 
 
-def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
-    upto = windows.upto(connection, pipeline, found.records)
-    spans = windows.again(connection, pipeline, found.records.times)
+def _meant(scope: Scope, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
+    upto = windows.upto(scope, pipeline, found.records)
+    spans = windows.again(scope, pipeline, found.records.times)
     missing = found.records_without_line if input_files.in_folders(pipeline) else 0
     return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, missing)
 
@@ -180,7 +171,7 @@ def _packed(ids: list[tuple[int, int]]) -> bytes:
 
 def _staged(database: Database, instance: str) -> None:
     """Staged rows are of whole batches; those of committed ones are not read again, so all of them go."""
-    staged_rows.remove(run(database, lambda conn: erasures.settled(conn, instance)), at_once=True)
+    staged_rows.remove(Erasures(database).settled(instance), at_once=True)
 
 
 @dataclass(frozen=True)
@@ -298,7 +289,7 @@ def _receipt(
 
 
 def _counted(database: Database, pipeline: Pipeline, erasure: Erasure) -> dict[str, Any]:
-    [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=erasure.number))
+    [row] = Views(database).rows("erasure", instance=pipeline.name, number=erasure.number)
     return dict(row)
 
 

@@ -6,10 +6,9 @@ Who calls it: `forget`. Errors: Refused while a driver is at work, Retryable whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from onlyonce.commitlog.operate import erasures
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.erasures import Erasures, SentRow
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
@@ -28,7 +27,7 @@ class Found:
     records: Records
     files: list[Lines]
     objects: list[Url]
-    outbox: list[Any]
+    outbox: list[SentRow]
 
     @property
     def lines(self) -> int:
@@ -50,7 +49,7 @@ class Found:
 
 def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise where somebody is at work with the records, or is still to take them in or send them."""
-    busy = run(database, lambda conn: erasures.at_work(conn, pipeline.name))
+    busy = Erasures(database).at_work(pipeline.name)
     if busy:
         raise Refused(
             f"{pipeline.name}: {busy[0]} may read records while they are erased",
@@ -93,7 +92,7 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
 
 def _taken_in(database: Database, reader: Pipeline, there: list[Location]) -> set[str]:
     source = reader.part.name if reader.part else None
-    found = run(database, lambda conn: taken_in.entries(conn, reader.name, there, source))
+    found = taken_in.entries(database, reader.name, there, source)
     return {entry.path for entry in found if entry.committed or entry.passed_by}
 
 

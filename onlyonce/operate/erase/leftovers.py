@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from onlyonce import settings
-from onlyonce.commitlog import lineages
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
@@ -78,7 +78,7 @@ def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iter
     Of a join the state stays, since a new incarnation would write its rows twice.
     """
     for root in pipeline.roots():
-        live = run(database, lambda conn: lineages.live(conn, pipeline.name, root.name))  # noqa: B023 - it is called here
+        live = Lineages(database).live(pipeline.name, root.name)
         if live is None:
             continue
         if not from_start.is_possible(root):
@@ -95,7 +95,7 @@ def _start(output: Output) -> dict[str, int] | None:
 
 def _closed_checkpoints(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
     for root in pipeline.roots():
-        live = run(database, lambda conn: lineages.live(conn, pipeline.name, root.name))  # noqa: B023 - it is called here
+        live = Lineages(database).live(pipeline.name, root.name)
         folder = _checkpoints(pipeline, root)
         for life in [*stores.of(folder).names(folder)]:
             closed = live is None or life != str(live.life)

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onlyonce.commitlog.operate import compaction as noted
 from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.commitlog.operate.erasures import Erasure
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import stored_names
@@ -79,7 +80,7 @@ def remove(
     Their files leave the disk at once.
     """
     app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
-    last = run(database, lambda conn: noted.last_in(conn, instance, erasure.upto))
+    last = Compactions(database).last_in(instance, erasure.upto)
     by_value = meant(pipeline, condition)
 
     def gone(rows: pa.Table) -> pa.Array:
@@ -90,7 +91,7 @@ def remove(
         if not cuts:
             break
         counts: removals.Counts = sum((cut.counts for cut in cuts), Counter())
-        run(database, lambda conn: removals.count(conn, instance, erasure.removal, counts, len(cuts)))  # noqa: B023 - it is called here
+        Removals(database).count(instance, erasure.removal, counts, len(cuts))
         passing("forget-after-count")
         removing.remove(path, cuts, gone, app_id, erasure.number)
     passing("forget-before-sweep")

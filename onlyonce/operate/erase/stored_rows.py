@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog.operate import erasures
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.database.connect import Database, Session, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Retryable
@@ -39,13 +40,13 @@ def found(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterato
     collected = f"onlyonce collect deletes them after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
     goes = GO | {"driver_runs": collected, "outbox": f"once they are delivered, {collected}"}
     for schema in erasures.OWN_SCHEMAS:
-        for name in run(database, lambda conn: erasures.tables(conn, schema)):  # noqa: B023 - it is called here
+        for name in Erasures(database).tables(schema):
             table = (schema, name)
             if count := run(database, lambda conn: stored_postgres.counted(conn, table, mentions, pipeline.name)):  # noqa: B023
                 yield Rows(f"table {'.'.join(table)}", count, goes.get(name, STAY))
             if count := run(database, lambda conn: stored_postgres.in_statistics(conn, table, mentions)):  # noqa: B023
                 yield Rows(f"pg_stats of {'.'.join(table)}", count, stored_postgres.STATISTICS_GO)
-    if count := sum(map(mentions.in_string, run(database, erasures.statements))):
+    if count := sum(map(mentions.in_string, Erasures(database).statements())):
         yield Rows("pg_stat_statements", count, STATEMENTS_GO)
 
 
@@ -62,7 +63,7 @@ def rewrite(database: Database, tables: Sequence[str]) -> None:
 def _rewritten(connection: Connection, table: str) -> None:
     notices: list[str] = connection.connection.driver_connection.notices  # type: ignore[union-attr]
     notices.clear()
-    erasures.rewrite(connection, table)
+    Erasures(connection).rewrite(table)
     if any(SEEN.search(notice) for notice in notices):
         raise Retryable(
             f"an older transaction still sees rows that were deleted from {table}",

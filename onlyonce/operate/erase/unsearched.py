@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from onlyonce import settings
-from onlyonce.commitlog import subscriptions
-from onlyonce.commitlog.operate import erasures
-from onlyonce.commitlog.operate.erasures import Erasure
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.erasures import Erasure, Erasures
+from onlyonce.commitlog.subscriptions import Subscriptions
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.model.operate import lasting
@@ -58,7 +57,7 @@ def of(
         )
     yield from windows.left(database, pipeline, erasure.spans, kept)
     yield from topic_messages.left(pipeline, master)
-    for name in run(database, lambda conn: subscriptions.of_pipeline(conn, pipeline.name)):
+    for name in Subscriptions(database).of_pipeline(pipeline.name):
         yield Left(f"messages of the Pub/Sub subscription {name}", NOT_SEARCHED, PUBSUB_GOES)
     yield from input_files.left(pipeline, condition)
     for bucket in _buckets(database, pipeline):
@@ -67,9 +66,9 @@ def of(
             NOT_SEARCHED,
             lasting.of_bucket(bucket),
         )
-    for name in run(database, lambda conn: erasures.bounded_runs(conn, pipeline.name)):
+    for name in Erasures(database).bounded_runs(pipeline.name):
         yield Left(f"bounded run {name}", f"{NOT_SEARCHED}: it has data of its own", f"onlyonce drop {name}")
-    wal = run(database, erasures.wal)
+    wal = Erasures(database).wal()
     lasts = lasting.of_write_ahead_log(
         wal.checkpoint_timeout, wal.max_wal_size, recycled=wal.recycled, archived=wal.archived, slots=wal.slots
     )

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog import batches as log
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.commitlog.operate import erasures, removals
-from onlyonce.commitlog.operate.erasures import Spans
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.erasures import Erasures, Spans
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
@@ -25,50 +24,49 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.operate.left import NOT_SEARCHED, Left
 from onlyonce.model.outputs.backfill import spans
 from onlyonce.model.outputs.chained import Chained
-from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase.records import Records
 from onlyonce.run import from_start
 from onlyonce.sinks import stored_targets
 from onlyonce.sinks.outbox.stored_outside import StoredOutside
 
 
-def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
+def upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
     """The version of `events` up to which no stream reads a record again.
 
     Raises Retryable where one of these records is later.
     """
     instance = pipeline.name
-    lives = [one for one in noted.queries(connection, instance) if one.query != "receive"]
+    lives = [one for one in Compactions(scope).queries(instance) if one.query != "receive"]
     # A life that has begun no batch will read the table as it is then: without these records.
     read = [
-        (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
+        (retaining.done_upto(Compactions(scope).reader(instance, one)), one.query)
         for one in lives
         if one.batch_id is not None
     ]
-    least, by = min(read, default=(noted.ended(connection, instance), "receive"))
-    later = log.received(connection, instance, least, noted.ended(connection, instance))
+    least, by = min(read, default=(Compactions(scope).ended(instance), "receive"))
+    later = Batches(scope).received(instance, least, Compactions(scope).ended(instance))
     if records.batches & {(one.lineage, one.batch_id) for one in later}:
         raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
     from_the_start = {one.query for one in lives if one.batch_id is None and ANEW in (one.start_from or {})}
     for root in pipeline.roots():
         if root.window is not None and records.times and root.name not in from_the_start:
-            closed = backfills.reach(connection, instance, root.name).closed_until(root)
+            closed = Backfills(scope).reach(instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
             if closed is None or closed < last:
                 raise _wait(pipeline, f"output {root.name} has open windows with them, and its stream keeps those")
     return least
 
 
-def again(connection: Connection, pipeline: Pipeline, times: list[datetime]) -> Spans:
+def again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Spans:
     """By output that can replace its rows, the closed windows that hold these event times; none from before what is
     kept."""
-    kept, found = removals.kept_from(connection, pipeline.name), Spans()
+    kept, found = Removals(scope).kept_from(pipeline.name), Spans()
     for root in pipeline.roots():
         if not root.has_windows or _kept_as_they_are(pipeline, root):
             continue
         first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        rows = erasures.windows_at(connection, pipeline.name, root.name, _moments(root, times))
-        windows = [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
+        there = Erasures(scope).windows_at(pipeline.name, root.name, _moments(root, times))
+        windows = [(to_micros(start) or 0, to_micros(end) or 0) for start, end in there]
         runs = spans(window for window in windows if window[0] >= first)
         if runs:
             found[root.name] = [(span.start, span.stop) for span in runs]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
@@ -43,7 +44,7 @@ def closed_part(database: Database, instance: str, output: Output, span: Span) -
     None where none has.
     """
     assert output.window is not None
-    closed = run(database, lambda conn: backfills.reach(conn, instance, output.name)).closed_until(output)
+    closed = Backfills(database).reach(instance, output.name).closed_until(output)
     try:
         return model.closed_part(output.name, output.window, span, closed, open_rows=False)
     except model.OpenWindows:

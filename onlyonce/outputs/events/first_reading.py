@@ -32,12 +32,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.operate import compaction
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.model import stored_names
 from onlyonce.model.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
 from onlyonce.model.outputs.cutting import records_of_part
@@ -127,12 +126,12 @@ def _ends(
     """
     kept = [file for file in snapshot if file.partition[OO_KIND] == KEPT]
     size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
-    upto = run(context.database, lambda conn: compaction.ended(conn, context.instance, newest))
-    waiting = run(context.database, lambda conn: compaction.records(conn, context.instance, after, upto))
+    upto = Compactions(context.database).ended(context.instance, newest)
+    waiting = Compactions(context.database).records(context.instance, after, upto)
     most = records_of_part(waiting, size / rows if rows else 0.0, settings.spark().output_batch_bytes, steps)
     if most is None:
         return None
-    return run(context.database, lambda conn: compaction.holds(conn, context.instance, after, upto, most))
+    return Compactions(context.database).holds(context.instance, after, upto, most)
 
 
 def position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
@@ -158,12 +157,12 @@ def rows(context: RunContext, part: Part, files: int) -> DataFrame:
     few = stream.filter(f"{OO_KIND} = '{CONTROL}'").select(OO_KIND).coalesce(1)
     step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
     after, upto = (
-        run(context.database, lambda conn, version=version: compaction.last_in(conn, context.instance, version))  # type: ignore[misc]
+        Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
         for version in (part.versions.after, part.versions.upto)
     )
     table = context.spark.read.format("delta").load(str(context.events))
     kept = table.filter((F.col(OO_KIND) == KEPT) & past_rows.in_batches(upto, after))
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, part.versions.upto))
+    known = Backfills(context.database).frontier_at(context.instance, part.versions.upto)
     times = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
     fixed = {OO_KIND: F.lit(CONTROL), OO_FRONTIER: F.struct(*times)}
     control = context.spark.range(1).select(
@@ -181,7 +180,7 @@ def _one(batches_of_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _logged(query: Query, number: int) -> Batch | None:
-    return run(query.database, lambda conn: batches.logged(conn, query.lineage, number))
+    return Batches(query.database).logged(query.lineage, number)
 
 
 def _ended(query: Query, number: int) -> Offset | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import structlog
-from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
@@ -37,11 +36,7 @@ def windows(database: Database, instance: str, root: Output) -> list[tuple[int, 
     """Return the (start, end) of the windows with late records that no backfill has included, in microseconds.
 
     Windows whose other records `keep_events` has removed are left out, and the log says how many."""
-
-    def ask(conn: Connection) -> tuple[list[tuple[int, int]], int | None]:
-        return backfills.late_windows(conn, instance, root.name), removals.kept_from(conn, instance)
-
-    found, kept = run(database, ask)
+    found, kept = Backfills(database).late_windows(instance, root.name), Removals(database).kept_from(instance)
     first = 0 if kept is None else retaining.first_moment(kept, root.window)
     gone = sum(start < first for start, _ in found)
     if gone:
@@ -55,7 +50,5 @@ def _ready(
     before = pipeline.upstream(root)
     if not late or not before:
         return late
-    waiting = run(
-        database, lambda conn: [window for one in before for window in backfills.late_windows(conn, instance, one.name)]
-    )
+    waiting = [window for one in before for window in Backfills(database).late_windows(instance, one.name)]
     return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]

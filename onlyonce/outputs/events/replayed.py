@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from onlyonce.commitlog.batches import Received
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.storage.location import Location
 from onlyonce.outputs import results
@@ -28,8 +28,8 @@ class Versions:
     upto: int
 
 
-def kept(spark: SparkSession, pipeline: Pipeline, path: Location, received: Sequence[Any]) -> DataFrame:
-    """The kept records of some receive batches (rows of the query `received`)."""
+def kept(spark: SparkSession, pipeline: Pipeline, path: Location, received: Sequence[Received]) -> DataFrame:
+    """The kept records of some receive batches."""
     return past_rows.kept(spark, path, events.schema(pipeline), list(received))
 
 

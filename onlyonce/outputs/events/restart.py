@@ -10,12 +10,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.operate import compaction
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.stored_names import CLOSED_BY, CONTROL, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
@@ -34,7 +33,7 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
     if first is None:
         return read_behind(context, start - 1, files)
     stream = events.stream(context.spark, context.events, first, files)
-    known = run(context.database, lambda conn: batches.received(conn, context.instance, start - 2, start - 1))
+    known = Batches(context.database).received(context.instance, start - 2, start - 1)
     for one in known:
         known_row = (F.col(OO_LINEAGE) == one.lineage) & (F.col(OO_BATCH) == one.batch_id)
         stream = stream.filter((F.col(OO_KIND) == CONTROL) | ~known_row)
@@ -44,14 +43,14 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
 def read_behind(context: RunContext, version: int, files: int = events.UNSPLIT) -> DataFrame:
     """The stream of `events` that begins with the table as it is, without the rows of batches up to a version."""
     stream = events.stream(context.spark, context.events, None, files)
-    before = run(context.database, lambda conn: compaction.last_in(conn, context.instance, version))
+    before = Compactions(context.database).last_in(context.instance, version)
     return stream.filter((F.col(OO_KIND) == CONTROL) | ~past_rows.in_batches(before))
 
 
 def begins_at(context: RunContext, start: int) -> int | None:
     """The commit to `events` at which such a stream begins; None: with the table as it is."""
     first = max(start - 1, 0)
-    return None if first <= run(context.database, lambda conn: compaction.compacted(conn, context.instance)) else first
+    return None if first <= Compactions(context.database).compacted(context.instance) else first
 
 
 def without_final(
@@ -73,7 +72,7 @@ def read_before(context: RunContext, query: Query, start: int) -> int:
     What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for
     few final windows at each start after its first ones, however many there were when it began.
     """
-    return max(start - 1, run(context.database, lambda conn: batches.read_before(conn, query.lineage)))
+    return max(start - 1, Batches(context.database).read_before(query.lineage))
 
 
 def without(
@@ -83,11 +82,11 @@ def without(
     if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else _closed(context, root, since)
-    final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, but, after))
+    final = Batches(context.database).final_windows(context.instance, root.name, but, after)
     if query.first_window is not None:
         rows = rows.filter(F.col(f"{OO_WINDOW}.start") >= F.timestamp_micros(F.lit(query.first_window)))
     schema = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>"
-    known = context.spark.createDataFrame([((w.window_start, w.window_end),) for w in final], schema)
+    known = context.spark.createDataFrame([(window,) for window in final], schema)
     return rows.join(F.broadcast(known), OO_WINDOW, "left_anti")
 
 
@@ -104,5 +103,5 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
 def _closed(context: RunContext, root: Output, version: int) -> int | None:
     """Up to where the output's windows were closed at a version of `events`."""
     assert root.window is not None
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))

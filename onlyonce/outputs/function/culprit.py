@@ -19,9 +19,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import halves
 from onlyonce.model.errors import FunctionFails, Refused
@@ -44,7 +43,7 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
     """The same error with the record that it fails at, and the command that shows it; `met` is the batch at work."""
     if not met:
         return error
-    received = run(context.database, lambda conn: batches.received(conn, context.instance, met[0].after, met[0].upto))
+    received = Batches(context.database).received(context.instance, met[0].after, met[0].upto)
     return _among(context, root, error, replayed.kept(context.spark, context.pipeline, context.events, received))
 
 

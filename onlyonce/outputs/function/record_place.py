@@ -14,9 +14,9 @@ import structlog
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.run.isolation import first_line
 from onlyonce.model.sources.record_places import RecordPlace
@@ -41,8 +41,7 @@ def of(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
 
 
 def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
-    asked = {"lineage": record[OO_LINEAGE], "batch_id": int(record[OO_BATCH])}
-    [batch] = run(context.database, lambda conn: ask(conn, "batches", "find", **asked))
+    batch = Batches(context.database).find_begun(record[OO_LINEAGE], int(record[OO_BATCH])).plan
     cut = context.source().batch(context.spark, batch.source_to[BATCH_NO])
     lines, _ = cut.lines(batch.facts)
     rows = exchange.as_rows(context.spark, lines)

@@ -16,9 +16,9 @@ from itertools import count
 
 from pyspark.sql import DataFrame
 
+from onlyonce.commitlog.outputs.lookups import SeenLookups
 from onlyonce.context.query import OnBatch, Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.lookups import tables
 from onlyonce.lookups.seen import Versions
@@ -35,8 +35,7 @@ def of_next_batch(context: RunContext, query: Query, root: Output) -> RunContext
     if not lookups:
         return context
     number = 0 if context.bounded else checkpoint.last(query.folder, "commits") + 1
-    log = run(query.database, lambda conn: ask(conn, "lookups", "near", lineage=query.lineage, batch_id=number))
-    rows = {row.batch_id: row for row in log}
+    rows = SeenLookups(query.database).near(query.lineage, number)
     hash, row = context.declaration_hash(root.name), rows.get(number)
     # Under another declaration the batch is refused, or begins anew: it may be another table.
     fixed: Versions = row.lookups if row and row.declaration_hash == hash else {}

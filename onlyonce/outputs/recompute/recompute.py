@@ -9,20 +9,19 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
+from onlyonce.commitlog.outputs.backfills import AskedBy, Backfills, Reach, Request
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
@@ -68,9 +67,9 @@ def recompute(
     request = Request(
         context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None
     )
-    driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
+    driver = Backfills(context.database).open_lineage(request, context.run_id)
     query = Query(driver, context.folder, driver.session(context.database), {})
-    number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
+    number = Backfills(query.database).begin(driver, request, reach.consumed)
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
@@ -78,22 +77,17 @@ def recompute(
         held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, wide, reach)))
         made = _computed(context, root, asked, wide, reach, parts)
         if made.span != span:
-            run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
+            Backfills(query.database).widen(driver, request, number, made.span)
         batch = _batch(context, query, number, request, reach)
         panes, writers = _written(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it: to count again is to read all rows once more.
-        met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
+        met = made.counts or Backfills(query.database).met(request, made.span, reach.consumed)
         written = panes[root.name]
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
-
-        def end(conn: Connection) -> None:
-            for writer in writers:
-                writer.end(conn, batch)
-            backfills.end(conn, driver, request, number, made.span, panes, counts, rejected)
-
-        run(query.database, end)
+        ends = [partial(writer.end, batch=batch) for writer in writers]
+        Backfills(query.database).end(driver, request, number, made.span, panes, counts, rejected, ends)
     query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
     passing("backfill-after-end")
 
@@ -139,7 +133,7 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
     if not isinstance(root.window, Joined):
         return span
     back = retaining.first_moment(0, root.window)
-    run(context.database, lambda conn: removals.refuse_span(conn, context.instance, root.name, span.start, back))
+    Removals(context.database).refuse_span(context.instance, root.name, span.start, back)
     return model.with_neighbours(root.window, span, late_windows.windows(context.database, context.instance, root))
 
 

@@ -15,10 +15,9 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.operate import compaction
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
@@ -43,7 +42,7 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
 
 def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> Column:
     found = F.lit(False)
-    for part, version in run(context.database, lambda conn: backfills.done(conn, context.instance, before.name, span)):
-        last = run(context.database, lambda conn, version=version: compaction.last_in(conn, context.instance, version))  # type: ignore[misc]
+    for part, version in Backfills(context.database).done(context.instance, before.name, span):
+        last = Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
         found = found | (starts_in(start, part) & past_rows.in_batches(last))
     return found

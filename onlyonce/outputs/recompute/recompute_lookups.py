@@ -10,10 +10,10 @@ than Spark plans well.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from onlyonce.commitlog.outputs.lookups import SeenLookups
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.lookups import tables
 from onlyonce.lookups.seen import NOTHING, Versions
@@ -50,15 +50,8 @@ def parts_of(context: RunContext, root: Output, span: Span, which: Which) -> Par
 
 def _written(context: RunContext, root: Output, span: Span) -> list[tuple[Micros, Versions]]:
     """What the windows of a span saw when they were last written, in the order of their start."""
-    start, stop = span.times
-
-    def look(conn: Any) -> list[Any]:
-        return ask(
-            conn, "lookups", "of_windows",
-            instance=context.instance, output=root.name, window_from=start, window_to=stop,
-        )  # fmt: skip
-
-    return [(to_micros(row.window_start) or 0, row.lookups) for row in run(context.database, look)]
+    seen = SeenLookups(context.database).of_windows(context.instance, root.name, span)
+    return [(to_micros(start) or 0, versions) for start, versions in seen]
 
 
 def _cut(span: Span, found: list[tuple[Micros, Versions]], newest: Versions) -> list[tuple[Span, Versions]]:

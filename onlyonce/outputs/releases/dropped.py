@@ -13,10 +13,9 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.outputs import states
-from onlyonce.commitlog.outputs.states import State
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.outputs.states import State, States
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.stored_names import OO_EVENT_TIME, OO_WINDOW
 
@@ -41,7 +40,7 @@ class Dropped:
         dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
         if not dropped:
             return
-        run(self._database, lambda conn: lineages.set_state(conn, self._lineage, "damaged"))
+        Lineages(self._database).set_state(self._lineage, "damaged")
         raise InvariantBroken(
             f"lineage {self._lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
             data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
@@ -53,7 +52,7 @@ class Dropped:
         for progress in reversed(new):
             told = [_state(number, one) for number, one in enumerate(progress.stateOperators())]
             if told:
-                run(self._database, lambda conn: states.note(conn, self._lineage, progress.batchId(), told))  # noqa: B023 - it is called here
+                States(self._database).note(self._lineage, progress.batchId(), told)
 
     def _new(self, running: StreamingQuery) -> list[Any]:
         # As the JVM has it, and only what is new: Python's form of all that Spark keeps costs thousands of calls.

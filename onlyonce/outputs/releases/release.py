@@ -24,10 +24,10 @@ from onlyonce import logs, settings
 from onlyonce.asked import parse
 from onlyonce.commitlog import authorities
 from onlyonce.commitlog.driver_clock import DriverClock
-from onlyonce.commitlog.operate import compaction, removals
-from onlyonce.commitlog.outputs import releases
-from onlyonce.commitlog.outputs.releases import Put, Release
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs.releases import Put, Release, Releases
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> Report:
         )
     database = authorities.database_of(None)
     migrate(database.url)
-    left = run(database, lambda conn: releases.begun(conn, pipeline.name))
+    left = Releases(database).begun(pipeline.name)
     sure = asked.yes and not asked.dry_run
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> Report:
     ]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
-    if kept := run(database, lambda conn: removals.kept_from(conn, pipeline.name)):
+    if kept := Removals(database).kept_from(pipeline.name):
         warnings.append(f"rows from before {retaining.said(kept)} are removed (keep_events), so they can't be released")
     if left and not sure:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> Report:
     releasing.check_worth_it(pipeline.name, asked.kind, found.lines, found.still_invalid, found.example)
     if not sure:
         return _report(pipeline, asked.kind, "a release would put in again (add --yes)", sets, [], facts, warnings)
-    begun = run(database, lambda conn: releases.begin(conn, pipeline.name, asked.kind, asked.run_id, version, sets))
+    begun = Releases(database).begin(pipeline.name, asked.kind, asked.run_id, version, sets)
     passing("release-after-begin")
     finished.append(_put(database, pipeline, begun, asked))
     return _report(pipeline, asked.kind, "put in again", sets, finished, facts, warnings)
@@ -111,14 +111,14 @@ def waiting(
     path = _events(instance)
     if not log_entries.any_in(path):
         raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
-    facts = run(database, lambda conn: releases.committed(conn, instance))
+    facts = Releases(database).committed(instance)
     files = {file for of_batch in facts.values() for file in of_batch}
     table = opening.table(path)
     rows: list[tuple[str, int, str, str, int]] = []
     columns = [OO_LINEAGE, OO_BATCH, OO_REASON, OO_RAW]
     for part in event_rows.dataset(path, table).to_batches(columns=columns, filter=pc.field(OO_KIND) == kind):
         rows += _counted(part, files)
-    released = run(database, lambda conn: releases.released(conn, instance, kind))
+    released = Releases(database).released(instance, kind)
     return releasing.chosen(releasing.sets(rows, facts), released, batch, reason), table.version()
 
 
@@ -144,7 +144,7 @@ def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namesp
         found = _lines(database, pipeline, asked, release.sets, release.events_version, partial, release.kind)
         passing("release-before-put")
         put = Put(str(path) if found.lines else None, found.lines, found.left_out, found.still_invalid)
-        run(database, lambda conn: releases.end(conn, release, lambda: _in_place(pipeline, partial, path, put)))
+        Releases(database).end(release, lambda: _in_place(pipeline, partial, path, put))
     log.info("released", release=release.number, path=put.path, lines=put.lines, left_out=put.left_out)
     return {
         "release": release.number,
@@ -216,7 +216,7 @@ def _lines(
     DriverClock(database).check()
     spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
     now = datetime.now(UTC)
-    last = run(database, lambda conn: compaction.last_in(conn, pipeline.name, version))
+    last = Compactions(database).last_in(pipeline.name, version)
     table = past_rows.upto(spark, _events(pipeline.name), last)
     return spark_side.prepare(spark, pipeline, table, kind or asked.kind, sets, now, out)
 

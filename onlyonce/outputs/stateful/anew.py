@@ -23,11 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
-from sqlalchemy import Connection
-
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.context.query import Query
-from onlyonce.database.connect import run
 from onlyonce.declare.outputs.stateful import ANEW, check_anew
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
@@ -54,8 +51,4 @@ def clear(query: Query, root: Output, steps: list[Step]) -> None:
 
 
 def _has_begun(query: Query) -> bool:
-    def ask(connection: Connection) -> bool:
-        lineages.check_epoch(connection, query.lineage, query.driver.epoch)
-        return lineages.last_batches(connection, query.lineage)[0] is not None
-
-    return run(query.database, ask)
+    return Lineages(query.database).has_begun(query.driver)

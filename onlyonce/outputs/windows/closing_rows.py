@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructType, TimestampType
 
+from onlyonce.commitlog.batches import Received
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs.chained import Chained
@@ -41,8 +42,8 @@ PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
 """Types of columns that Arrow reads as Spark does."""
 
 
-def read(context: RunContext, root: Output, received: list[Any], closing: tuple[int, int]) -> DataFrame | None:
-    """The records of these batches of receive (rows of the query `received`) that are in time in a window which ends in
+def read(context: RunContext, root: Output, received: list[Received], closing: tuple[int, int]) -> DataFrame | None:
+    """The records of these batches of receive that are in time in a window which ends in
     an interval, in microseconds, with their `oo_window`; None where that is for Spark."""
     assert root.window is not None
     shown = StructType(schemas.of(context.pipeline.schema).fields + schemas.of(SEEN).fields)

@@ -23,11 +23,11 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.outputs.lookups import SeenLookups
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan, closes_between, read_upto
@@ -51,7 +51,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
     The driver of `query` has the highest epoch wherever it may commit.
     """
-    batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
+    batch = Batches(query.database).find_begun(query.lineage, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
             f"batch {query.lineage}/{number} is half written under another declaration than the present one",
@@ -73,9 +73,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return what the batch before was to do; None before the first."""
-    return (
-        run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1)).plan if number else None
-    )
+    return Batches(query.database).find_begun(query.lineage, number - 1).plan if number else None
 
 
 def _rows(
@@ -111,15 +109,11 @@ def _rows(
 def _other_lookups(query: Query, batch: Batch) -> int | None:
     """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
     plan = batch.plan
-    rows = run(
-        query.database,
-        lambda conn: ask(conn, "lookups", "others", lineage=plan.lineage, batch_id=plan.batch_id),
-    )
-    return rows[0].batch_id if rows else None
+    return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
 
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     schema = f"{OO_LINEAGE} string, {OO_BATCH} bigint"
     read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
     rows = _events(context, versions.upto).join(F.broadcast(read), [OO_LINEAGE, OO_BATCH], "left_semi")
@@ -145,7 +139,7 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
 
 def _closed(context: RunContext, root: Output, version: int) -> int | None:
     assert root.window is not None
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))
 
 

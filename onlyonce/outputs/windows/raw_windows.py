@@ -14,16 +14,13 @@ Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches, Received
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
 from onlyonce.model.batch import read_upto, to_time
 from onlyonce.model.errors import Refused
@@ -117,7 +114,9 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
     return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
 
 
-def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions) -> list[Any] | None:
+def _met_by(
+    context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions
+) -> list[Received] | None:
     """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is
     for the table to tell."""
     window, (before, now) = root.window, closing
@@ -126,16 +125,11 @@ def _met_by(context: RunContext, query: Query, root: Output, closing: Ends, vers
         return None
     if not closes_any(root, closing):
         return []
-    met = run(
-        query.database,
-        lambda conn: batches.met_first(
-            conn, context.instance, query.lineage, root.name, (before, now), longest(window)
-        ),
-    )
+    met = Batches(query.database).met_first(context.instance, query.lineage, root.name, (before, now), longest(window))
     if met is not None and not met.told:
         return None
     first = versions.after if met is None else min(versions.after, read_upto(met.source_from))
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, first, versions.upto))
+    received = Batches(query.database).received(context.instance, first, versions.upto)
     return received if len(received) <= FEW else None
 
 
@@ -166,5 +160,5 @@ def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> D
 def closed_at(context: RunContext, root: Output, version: int) -> int | None:
     """Up to where the output's windows are closed at a version of `events`."""
     assert root.window is not None
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))

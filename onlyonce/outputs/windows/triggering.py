@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog.outputs import panes
+from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros
 from onlyonce.model.outputs import triggers
@@ -53,7 +53,7 @@ def fired(context: RunContext, query: Query, root: Output, batch: Batch, version
     """What a begun batch writes; the output has a trigger."""
     assert root.trigger is not None
     met = window_log.counted(context, query, root, window_log.received(context, query, versions))
-    before = run(query.database, lambda conn: panes.held(conn, context.instance, root.name))
+    before = Panes(query.database).held(context.instance, root.name)
     starts, ends, records = (
         met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time")
     )

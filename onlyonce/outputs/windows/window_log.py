@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
-from onlyonce.commitlog import batches
-from onlyonce.commitlog.batches import COUNTED
-from onlyonce.commitlog.outputs import panes
+from onlyonce.commitlog.batches import COUNTED, Batches, Received
+from onlyonce.commitlog.outputs.ends import Windows
 from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch
@@ -52,21 +48,21 @@ class Met:
         return pc.sum(self.windows.column(fate)).as_py() or 0
 
 
-def received(context: RunContext, query: Query, versions: Versions) -> list[Any]:
+def received(context: RunContext, query: Query, versions: Versions) -> list[Received]:
     """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
     batches as it takes."""
     after = max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))
-    return run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
+    return Batches(query.database).received(context.instance, after, versions.upto)
 
 
-def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+def counted(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
     """What an output has met with these receive batches."""
     if root.reject:
         return _judged(context, query, root, received)
     return Met(_of_life(query, _counts(context, root, received)), REJECTED.empty_table())
 
 
-def _judged(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+def _judged(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
     """The same by the output's function that rejects, in one look at the records."""
     if not received:
         return Met(COUNTED.empty_table(), REJECTED.empty_table())
@@ -78,13 +74,8 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Any]
 
 
 def written(
-    conn: Connection,
-    context: RunContext,
-    chain: list[Output],
-    batch: Batch,
-    versions: Versions,
-    windows: Mapping[str, pa.Table],
-) -> None:
+    context: RunContext, chain: list[Output], batch: Batch, versions: Versions, windows: Mapping[str, pa.Table]
+) -> Windows:
     """What is known of the windows from this batch on, by output.
 
     One is final when it has closed: where the batch writes it then, at once, and else when `events` is read so far that
@@ -95,23 +86,16 @@ def written(
         raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get(stored_names.STATELESS)))
         and not context.bounded
     )
-    whole = not root.is_early and not as_they_come
-    for output, made in windows.items():
-        if as_they_come:
-            panes.add_rows(conn, batch, context.instance, output, made)
-        else:
-            batches.add_panes(conn, batch, context.instance, output, made, final=whole)
-    if not whole:
-        panes.close(
-            conn,
-            context.instance,
-            root,
-            [output.name for output in chain],
-            versions.after if root.gives_as_it_comes else versions.upto,
-        )
+    return Windows(
+        windows,
+        [output.name for output in chain],
+        added=as_they_come,
+        final=not root.is_early and not as_they_come,
+        version=versions.after if root.gives_as_it_comes else versions.upto,
+    )
 
 
-def _counts(context: RunContext, root: Output, received: list[Any]) -> pa.Table:
+def _counts(context: RunContext, root: Output, received: list[Received]) -> pa.Table:
     moved = any(one.compacted for one in received)
     files = [] if moved else events.kept_files(context.events, received)
     if not files and not moved:

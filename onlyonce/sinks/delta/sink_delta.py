@@ -15,11 +15,11 @@ from deltalake import CommitProperties, DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
-from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.output import check_rows
 from onlyonce.declare.outputs.sinks import later_window_wins
@@ -212,9 +212,9 @@ class DeltaWriter:
                 )
             )
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
-        witness.end(connection, batch, self._output.name)
+        witness.end(scope, batch, self._output.name)
 
     def _now(self) -> Appended:
         """The table as it is now; what of its log earlier batches of the run have read stays read."""

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.sinks import files
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
@@ -82,7 +83,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
 
 def _commit(work: Work, batches: Batches, tally: Tally) -> int:
     with session_of(work.database, work.unit) as database:
-        there = run(database, lambda connection: units.find(connection, work.unit))
+        there = Units(database).find(work.unit)
     if there is not None:
         for _ in batches:
             pass
@@ -111,14 +112,14 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
 
 def _record(work: Work, made: list[Written], tally: Tally) -> bool:
     """The unit's transaction; gives whether this attempt's files count."""
-    with session_of(work.database, work.unit) as database, transaction(database) as connection:
-        there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+    with session_of(work.database, work.unit) as database, Units.once(database) as log:
+        there = log.claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
         passing("files-unit-after-claim")
         if there is not None:
             _agree(work, there, tally)
             return False
-        files.record(connection, work.unit, work.place, work.sink.shards, made)
-        units.fill(connection, work.unit, tally.content())
+        Files(log.scope).record(work.unit, work.place, work.sink.shards, made)
+        log.fill(work.unit, tally.content())
         passing("files-unit-before-commit")
     return True
 
@@ -126,9 +127,7 @@ def _record(work: Work, made: list[Written], tally: Tally) -> bool:
 def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
     """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
     with session_of(work.database, work.unit) as database:
-        there, temporaries = run(
-            database, lambda connection: (units.find(connection, work.unit), files.of_unit(connection, work.unit))
-        )
+        there, temporaries = Units(database).find(work.unit), Files(database).of_unit(work.unit)
     if there is None:
         # Its files stay for the sweep: nobody can say that the COMMIT is not still on its way.
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its files count")

@@ -22,9 +22,9 @@ import structlog
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog.sinks import files
-from onlyonce.database.connect import Database, run
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> Report:
 
 
 def _instances(database: Database, name: str, pipelines: list[Path] | None) -> list[str]:
-    known = run(database, collector.instances)
+    known = Collector(database).instances()
     declared = declarations.load(pipelines)
     if name not in declared and name not in dict(known).values():
         raise unknown("pipeline", name, sorted(declared))
@@ -74,7 +74,7 @@ def _waiting(
     database: Database, instances: list[str] | None, broken: Mapping[Pane, OnlyonceError]
 ) -> list[list[Winner]]:
     """Some panes that wait, each with all of its files; those that have failed wait for the next time or a person."""
-    found = run(database, lambda conn: files.waiting(conn, instances, AT_ONCE + len(broken)))
+    found = Files(database).waiting(instances, AT_ONCE + len(broken))
     panes = groupby(found, key=lambda winner: winner.of_pane)
     return [list(pane) for key, pane in panes if key not in broken]
 
@@ -106,7 +106,7 @@ def _mark(database: Database, winners: list[Winner]) -> None:
         store_of(place).published(list(some))
     passing("finalize-before-mark")
     numbers = [winner.file_no for winner in winners]
-    run(database, lambda conn: files.finalized(conn, numbers))
+    Files(database).finalized(numbers)
     passing("finalize-after-mark")
 
 

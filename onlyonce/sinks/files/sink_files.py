@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.sinks import files
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import FileSink, Output, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros
@@ -76,19 +76,16 @@ class FilesWriter:
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """A new pane for each window, and an empty one for those that had files and have no rows any more."""
         windows = _windows(rows) if content_of_rows.rows else set()
-        known = run(
-            self._query.database,
-            lambda conn: files.windows_in(conn, self._context.instance, self._output.name, span),
-        )
+        known = Files(self._query.database).windows_in(self._context.instance, self._output.name, span)
         gone = {(to_micros(start), to_micros(end)) for start, end in known} - windows
         self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """All units are there; their files become panes of their windows."""
         plan = batch.plan
-        there = units.of_batch(connection, plan.lineage, plan.batch_id)
+        there = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(there, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
-        files.give_panes(connection, plan.lineage, plan.batch_id, self._output.name)
+        Files(scope).give_panes(plan.lineage, plan.batch_id, self._output.name)
 
     def _commit(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onlyonce.commitlog.sinks import files
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.database.connect import Database
 from onlyonce.model.operate.mentions import Mentions
 from onlyonce.model.sinks.shards import may_go, read_temporary
 from onlyonce.sinks.files.stores import store_of
@@ -35,7 +35,7 @@ class StoredInFiles(Stored):
         """Remove the temporary files that no attempt may commit."""
         store = store_of(self.place)
         there = {name: temporary for name, _ in store.temporaries() if (temporary := read_temporary(name))}
-        known = run(self.database, lambda conn: files.standings(conn, self.place, there))
+        known = Files(self.database).standings(self.place, there)
         for at, read in [*store.everything()]:
             name = at.rpartition("/")[2]
             if name in there and may_go(there[name], known[name]) and mentioned(File(at, read, GOES)):

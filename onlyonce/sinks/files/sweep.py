@@ -16,9 +16,9 @@ from typing import Any
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector
-from onlyonce.commitlog.sinks import files
-from onlyonce.database.connect import Database, run
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.sinks.files import Files
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Pipeline, target
 from onlyonce.model.report import Report
@@ -52,8 +52,8 @@ def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *,
 
 def _places(database: Database, declared: Mapping[str, Pipeline]) -> set[str]:
     """Those of the log, and those of the declarations: a first attempt that was killed is in no log."""
-    found = run(database, files.places)
-    for instance, name in run(database, collector.instances):
+    found = Files(database).places()
+    for instance, name in Collector(database).instances():
         pipeline = declared.get(name)
         for output in pipeline.outputs if pipeline else ():
             if pipeline and isinstance(output.sink, FileSink):
@@ -68,7 +68,7 @@ def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> I
     names = list(there)
     for start in range(0, len(names), AT_ONCE):
         some = {name: there[name][1] for name in names[start : start + AT_ONCE]}
-        known = run(database, lambda conn, some=some: files.standings(conn, place, some))  # type: ignore[misc]
+        known = Files(database).standings(place, some)  # type: ignore[misc]
         for name, temporary in some.items():
             if not may_go(temporary, known[name]):
                 continue

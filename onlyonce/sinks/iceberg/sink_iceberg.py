@@ -14,11 +14,11 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import Iceberg, Output, target
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
@@ -101,12 +101,12 @@ class IcebergWriter:
             _windows(span),
         )
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
-        witness.end(connection, batch, self._output.name)
+        witness.end(scope, batch, self._output.name)
         if self._snapshot is not None:
-            units.note_snapshot(
-                connection, UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
+            Units(scope).note_snapshot(
+                UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
             )
 
     @cached_property

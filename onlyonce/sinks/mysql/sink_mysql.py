@@ -15,9 +15,11 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -74,9 +76,9 @@ class MySQLWriter:
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, "replace", tuple(map(_as_text, span.times)))
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """Copy the units to the platform's log; see that all partitions are there."""
-        self._units.end(connection, batch, self._sink.connection)
+        self._units.end(scope, batch, self._sink.connection)
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
         schema, keys = rows.schema, self._sink.keys
@@ -113,9 +115,9 @@ class MySQLWriter:
         def work(connection: Connection) -> None:
             for partition in range(plan.partitions):
                 unit = UnitId(plan.lineage, plan.batch_id, self._output.name, partition)
-                there = units.claim(connection, units.Claim(unit, epoch, "driver", "data"))
+                there = Units(connection).claim(units.Claim(unit, epoch, "driver", "data"))
                 if there is None:
-                    units.fill(connection, unit, nothing)
+                    Units(connection).fill(unit, nothing)
                 else:
                     compare(unit, there, nothing)
 
@@ -144,7 +146,7 @@ class MySQLWriter:
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
-        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+        return Units(self._database).noted(plan.lineage, plan.batch_id, name)
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.sinks.outbox import Deliverer, Policy
+from onlyonce.commitlog.sinks.outbox import Deliverer, OutboxRows, Policy
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import BigQuery, Webhook
 from onlyonce.failpoints import passing
@@ -50,7 +49,7 @@ class Courier:
         while True:
             sent, pause = self._pass()
             if not sent:
-                due = outbox.next_due(self.database, self.deliverer)
+                due = OutboxRows(self.database).next_due(self.deliverer)
                 if due is None:
                     return
                 pause = max(pause, due)
@@ -61,8 +60,8 @@ class Courier:
     def _pass(self) -> tuple[int, float]:
         """Once through what waits: how many rows were sent, and the pause that the target has asked for meanwhile."""
         after, sent = 0, 0
-        while found := outbox.next_rows(
-            self.database, self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
+        while found := OutboxRows(self.database).next_rows(
+            self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
         ):
             after = found[-1][0].row_no
             waiting = Waiting(
@@ -80,13 +79,13 @@ class Courier:
         """Some requests: begun, sent, recorded. Gives the rows, and a pause that was asked for."""
         parcels = waiting.take(self.sender.under_way)
         passing("deliver-before-begin")
-        begun = outbox.begin(self.database, self.deliverer, [row for rows in parcels for row in rows])
+        begun = OutboxRows(self.database).begin(self.deliverer, [row for rows in parcels for row in rows])
         parcels = [[row for row in rows if row.row_no in begun] for rows in parcels]
         passing("deliver-after-begin")
         answered = list(self.threads.map(self._send, parcels))
         passing("deliver-before-record")
         answers = [told for rows, of_rows in zip(parcels, answered, strict=True) for told in self._told(rows, of_rows)]
-        outbox.record(self.database, self.deliverer, self.policy, answers)
+        OutboxRows(self.database).record(self.deliverer, self.policy, answers)
         passing("deliver-after-record")
         for rows, of_rows in zip(parcels, answered, strict=True):
             waiting.answered(rows, of_rows)

@@ -23,9 +23,10 @@ import structlog
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog.sinks import outbox, outbox_units
-from onlyonce.commitlog.sinks.outbox import Deliverer, Policy
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.commitlog.sinks.outbox import Deliverer, OutboxRows, Policy
+from onlyonce.commitlog.sinks.outbox_units import OutboxUnits, Streams
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline, Sent, UnitSink, unknown
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> Report:
         sending = [o for o in pipeline.outputs if isinstance(o.sink, Sent) and asked.output in (None, o.name)]
         if asked.retry_dead:
             names = [output.name for output in sending]
-            run(database, lambda conn, instance=instance, names=names: outbox.retry_dead(conn, instance, names))  # type: ignore[misc]
+            OutboxRows(database).retry_dead(instance, names)  # type: ignore[misc]
         for output in sending:
             try:
                 busy += [] if deliver(database, instance, output) else [f"{instance}/{output.name}"]
@@ -88,7 +89,7 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
 def deliver(database: Database, instance: str, output: Output) -> bool:
     """Send what waits of one output; gives False when another deliverer is at it. Raises as `main`."""
     assert isinstance(output.sink, Sent)
-    if not run(database, lambda conn: outbox.waits(conn, instance, output.name)):
+    if not OutboxRows(database).waits(instance, output.name):
         return True  # no target is asked, and no secret needed, for nothing
     if isinstance(output.sink, UnitSink):
         return _deliver_units(database, Deliverer(instance, output.name), output.sink)
@@ -96,7 +97,7 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
     with outbox.alone(database, Deliverer(instance, output.name)) as ours:
         if not ours:
             return False
-        deliverer, lost = outbox.take_over(database, instance, output.name, policy)
+        deliverer, lost = OutboxRows(database).take_over(instance, output.name, policy)
         if lost:
             log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
         with (
@@ -113,10 +114,10 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
     with outbox.alone(database, unnumbered) as ours:
         if not ours:
             return False
-        deliverer = outbox_units.take_over(database, unnumbered)
-        streams = outbox_units.Streams(database, deliverer)
+        deliverer = OutboxUnits(database).take_over(unnumbered)
+        streams = Streams(database, deliverer)
         with target_of(sink, f"{deliverer.instance}/{deliverer.output}", streams) as target:
-            lost = outbox_units.recover(database, deliverer, uncertain=target.guarantee == "at_least_once")
+            lost = OutboxUnits(database).recover(deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
             UnitCourier(database, deliverer, target).drain()
@@ -130,10 +131,7 @@ def _report(
         return [
             {"pipeline": instance} | row
             for instance, _ in chosen
-            for row in run(
-                database,
-                lambda conn, instance=instance: outbox.rows_about(conn, query, instance, **parameters),  # type: ignore[misc]
-            )
+            for row in OutboxRows(database).rows_about(query, instance, **parameters)
         ]
 
     left = about("left_over")

@@ -13,13 +13,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import outbox
+from onlyonce.commitlog.sinks.outbox import OutboxRows
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
 from onlyonce.model import stored_names
 from onlyonce.model.batch import Batch, Plan
@@ -62,7 +63,7 @@ class OutboxWriter:
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
-        self._origin = run(self._database, lambda conn: outbox.origin(conn, self._lineage))
+        self._origin = OutboxRows(self._database).origin(self._lineage)
 
     def lengths(self) -> Lengths:
         """None: a value may be of any length."""
@@ -107,10 +108,10 @@ class OutboxWriter:
         rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """See that all partitions have their unit."""
         plan = batch.plan
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
 
     def _order_by(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onlyonce.commitlog.sinks import outbox_units
 from onlyonce.commitlog.sinks.outbox import Deliverer
+from onlyonce.commitlog.sinks.outbox_units import OutboxUnits, Unit
 from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError, Retryable
@@ -35,12 +35,12 @@ class UnitCourier:
 
         Raises Superseded, what the target raises, or Retryable where it gave no answer.
         """
-        while (unit := outbox_units.next_unit(self.database, self.deliverer)) is not None:
+        while (unit := OutboxUnits(self.database).next_unit(self.deliverer)) is not None:
             self._deliver(unit)
 
-    def _deliver(self, unit: outbox_units.Unit) -> None:
+    def _deliver(self, unit: Unit) -> None:
         passing("deliver-unit-before-begin")
-        outbox_units.begin(self.database, self.deliverer, unit)
+        OutboxUnits(self.database).begin(self.deliverer, unit)
         passing("deliver-unit-after-begin")
         try:
             # After the begin, which has checked the epoch: a deliverer that was overtaken does not get here.
@@ -63,16 +63,16 @@ class UnitCourier:
                 hint="look at the cause, then: onlyonce deliver",
             ) from error
         passing("deliver-unit-after-write")
-        outbox_units.record(self.database, self.deliverer, unit, "it was there" if there else "committed")
+        OutboxUnits(self.database).record(self.deliverer, unit, "it was there" if there else "committed")
         passing("deliver-unit-after-record")
 
-    def _wait(self, unit: outbox_units.Unit, answer: str, *, lost: bool) -> None:
+    def _wait(self, unit: Unit, answer: str, *, lost: bool) -> None:
         uncertain = lost and self.target.guarantee == "at_least_once"
-        outbox_units.wait(self.database, self.deliverer, unit, answer, lost=lost, uncertain=uncertain)
+        OutboxUnits(self.database).wait(self.deliverer, unit, answer, lost=lost, uncertain=uncertain)
 
-    def _rows(self, unit: outbox_units.Unit) -> Iterator[Row]:
+    def _rows(self, unit: Unit) -> Iterator[Row]:
         """The rows in their order, page by page: a unit is never whole in memory here."""
         after = -1
-        while found := outbox_units.rows(self.database, unit, after, PAGE):
+        while found := OutboxUnits(self.database).rows(unit, after, PAGE):
             yield from found
             after = found[-1].seq

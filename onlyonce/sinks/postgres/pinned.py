@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, UnitId, compare
@@ -34,7 +33,7 @@ def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) ->
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
     """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
-    there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
+    there = Units(database).contents(plan.lineage, plan.batch_id, sink)
     if not there:
         return
     meant = content_hash.tallied(pinned, schema, [F.col(PARTITION)])
@@ -45,15 +44,7 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:
     """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
-    plan = batch.plan
-
-    def work(connection: Connection) -> None:
-        there = units.commit_alike(connection, plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
-        if not batch.at_least_once:
-            for unit, found in there.items():
-                compare(unit, found, nothing)
-
-    run(database, work)
+    Units(database).commit_nothing(batch.plan, sink, epoch, nothing, compared=not batch.at_least_once)
 
 
 def counted(unit: UnitId, batches: Batches, tally: Tally) -> Batches:

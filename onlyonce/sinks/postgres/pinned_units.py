@@ -7,16 +7,16 @@ Used by the sinks whose rows are in the unit's transaction: a table (`sink_postg
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
-from onlyonce.database.connect import Database, do, run
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
+from onlyonce.database.transactions import Scope
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
@@ -58,15 +58,13 @@ class PinnedUnits:
         pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
         passing("postgres-after-units")
 
-    def end(self, connection: Connection, batch: Batch, authority: str) -> None:
+    def end(self, scope: Scope, batch: Batch, authority: str) -> None:
         """Copy the units of another authority than the platform to its log; see that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
-            for row in run(self.database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id)):
-                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
-                values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": authority}
-                do(connection, "units", "copy_to_log", **values)
+            for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):
+                Units(scope).copy(plan.lineage, plan.batch_id, unit, authority)
         if batch.at_least_once:
             return
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import transaction
 from onlyonce.failpoints import passing
 from onlyonce.session.worker import attempt_name, session_of
@@ -53,9 +54,9 @@ def _commit(work: Work, batches: Batches, put: Put) -> int:
             yield batch
 
     with transaction(work.database) as connection:
-        lineages.check_epoch(connection, work.unit.lineage, work.epoch)
+        Lineages(connection).check_epoch(work.unit.lineage, work.epoch)
         put(connection, work, counted())
-        units.note(connection, work.unit, work.epoch, attempt_name(), rows)
+        Units(connection).note(work.unit, work.epoch, attempt_name(), rows)
         passing("postgres-plain-before-commit")
     passing("postgres-plain-after-commit")
     return rows

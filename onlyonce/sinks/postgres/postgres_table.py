@@ -10,7 +10,7 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import dropping
+from onlyonce.commitlog.operate.dropping import Drops
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.outputs import newest
@@ -91,7 +91,7 @@ class SinkTable:
         self, connection: Connection, name: str, note: str, columns: dict[str, str], keys: tuple[str, ...]
     ) -> None:
         """Make a table that the platform keeps beside the output's table. It is known by its comment."""
-        if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != note:
+        if self._there(connection, name) and Drops(connection).note_of(self.schema, name) != note:
             raise Refused(
                 f"output {self._output.name}: there is a table {self.schema}.{name}, which is not the platform's",
                 data="nothing was written; the platform would keep there what it must know of the output's rows",
@@ -142,7 +142,7 @@ class SinkTable:
                 "give the column another name in the output's function",
             )
         place = f'"{self.schema}"."{table}"'
-        if table == self.name and dropping.note_of(connection, self.schema, table) in names.NOTES:
+        if table == self.name and Drops(connection).note_of(self.schema, table) in names.NOTES:
             self._refuse(
                 f"{self.schema}.{table} is a table that the platform keeps for another output's table",
                 "name another table",
@@ -226,7 +226,7 @@ class SinkTable:
         """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
         there, kept = (
             bool(self._there(connection, self.name)),
-            dropping.note_of(connection, self.schema, beside) == stored_names.BY_WINDOW_NOTE,
+            Drops(connection).note_of(self.schema, beside) == stored_names.BY_WINDOW_NOTE,
         )
         if there and kept != self.by_window:
             raise Refused(

@@ -19,8 +19,9 @@ from pyspark import TaskContext
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.database import broken
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.connect import Database, transaction
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
@@ -115,7 +116,7 @@ def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batche
 def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
     passing("postgres-unit-before-claim")
     with transaction(work.database) as connection:
-        there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+        there = Units(connection).claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
         passing("postgres-unit-after-claim")
         if there is not None:
             for _ in batches:
@@ -123,13 +124,13 @@ def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
             compare(work.unit, there, tally.content())
             return
         write(connection, work, batches)
-        units.fill(connection, work.unit, tally.content())
+        Units(connection).fill(work.unit, tally.content())
         passing("postgres-unit-before-commit")
 
 
 def _settle(work: Work, tally: Tally) -> None:
     """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
-    there = run(work.database, lambda connection: units.find(connection, work.unit))
+    there = Units(work.database).find(work.unit)
     if there is None:
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
     compare(work.unit, there, tally.content())

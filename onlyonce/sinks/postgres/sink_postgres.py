@@ -14,10 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, lineages, units
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.database.transactions import Scope
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -138,7 +141,7 @@ class PostgresWriter:
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
-        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+        return Units(self._database).noted(plan.lineage, plan.batch_id, name)
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
         """Take out all rows, in one transaction that holds the epoch, unless the life that asks has begun a batch."""
@@ -146,14 +149,14 @@ class PostgresWriter:
             return
 
         def work(connection: Connection) -> None:
-            lineages.check_epoch(connection, self._query.lineage, self._query.driver.epoch)
+            Lineages(connection).check_epoch(self._query.lineage, self._query.driver.epoch)
             self._table.clear(connection)
 
         run(self._database, work)
 
-    def end(self, connection: Connection, batch: Batch) -> None:
+    def end(self, scope: Scope, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
-        self._units.end(connection, batch, self._authority)
+        self._units.end(scope, batch, self._authority)
 
 
 def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:

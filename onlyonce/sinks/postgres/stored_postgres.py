@@ -10,7 +10,7 @@ from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
 from onlyonce import environment
-from onlyonce.commitlog.operate import erasures
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.database.connect import Database, Session, run
 from onlyonce.declare.pipeline import Postgres
 from onlyonce.model.operate.mentions import ESCAPES, Mentions
@@ -65,7 +65,7 @@ def counted(connection: Connection, table: tuple[str, str], mentions: Mentions, 
 
     `instance`: only rows of that pipeline.
     """
-    columns = erasures.searched_columns(connection, *table, [*mentions.condition.values])
+    columns = Erasures(connection).searched_columns(*table, [*mentions.condition.values])
     if not columns:
         return 0
     of = [identifiers.Identifier(name) for name in columns]
@@ -86,7 +86,7 @@ def in_statistics(connection: Connection, table: tuple[str, str], mentions: Ment
     """Return of how many columns of a table the planner's statistics mention the condition."""
     return sum(
         mentions.in_row({f"statistics of {column}": values})
-        for column, values in erasures.statistics(connection, *table)
+        for column, values in Erasures(connection).statistics(*table)
     )
 
 

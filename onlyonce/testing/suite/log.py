@@ -14,10 +14,9 @@ from uuid import uuid4
 import psycopg2
 
 from onlyonce import settings
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import formats
-from onlyonce.database.connect import Database, forget_connections, run
+from onlyonce.database.connect import Database, forget_connections
 from onlyonce.database.migrate import migrate
 from onlyonce.model.batch import Plan
 from onlyonce.testing.crashtest.scratch import Server
@@ -43,9 +42,9 @@ class Log:
 
     def start(self, instance: str = "shop", query: str = "receive") -> Driver:
         """A driver as it starts: instance and lineage registered, the epoch bumped."""
-        run(self.database, lambda conn: lineages.add_instance(conn, instance, instance.split("@")[0]))
-        lineage = run(self.database, lambda conn: lineages.register(conn, instance, query, uuid4()))
-        return run(self.database, lambda conn: lineages.bump(conn, lineage, "run"))
+        Lineages(self.database).add_instance(instance, instance.split("@")[0])
+        lineage = Lineages(self.database).register(instance, query, uuid4())
+        return Lineages(self.database).bump(lineage, "run")
 
     def restart(self, driver: Driver) -> Driver:
         """The next driver of the same lineage."""

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.declare.pipeline import CustomSink, Output, Sent
 from onlyonce.model import stored_names
 from onlyonce.model.units import UnitId
@@ -50,7 +49,7 @@ class OfOutbox(OfLog):
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch,
             stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (),
         )  # fmt: skip
-        life = run(self.log.database, lambda conn: outbox.origin(conn, self.driver.lineage)).life
+        life = OutboxRows(self.log.database).origin(self.driver.lineage).life
         for partition, parts in self.brought(rows, cut):
             # As Spark's sort within the partition puts them, however they were cut.
             ordered = sorted((row for part in parts for row in part), key=lambda row: (str(row["key"]), row["id"]))

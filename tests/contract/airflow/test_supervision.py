@@ -23,7 +23,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from onlyonce.airflow.operators.stream_job import StreamOperator
-from onlyonce.commitlog import lineages, long_runs
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
 from onlyonce.model.run.long_run import LongRun
@@ -38,15 +40,15 @@ SUBMIT = """#!{python}
 import json, os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog import long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 with open({told!r}, "a") as file:
     print(json.dumps([sys.argv, os.getsid(0) == os.getpid()]), file=file)
 if {code}:
     sys.exit({code})
 beat = timedelta(minutes=1)
-run(Database(os.environ["ONLYONCE_DATABASE_URL"]),
-    lambda conn: long_runs.take(conn, "flights", "run", "driver:%s" % os.getpid(), every=beat, beat=beat))
+LongRuns(Database(os.environ["ONLYONCE_DATABASE_URL"])).take(
+    "flights", "run", "driver:%s" % os.getpid(), every=beat, beat=beat)
 """
 
 
@@ -86,7 +88,7 @@ class World:
 
     def take(self, driver: str = "m:1:a") -> long_runs.Taken:
         """A driver that somebody else has started."""
-        return self.log(lambda conn: long_runs.take(conn, "flights", "shell", driver, every=BEAT, beat=BEAT))
+        return self.log(lambda conn: LongRuns(conn).take("flights", "shell", driver, every=BEAT, beat=BEAT))
 
     def log(self, work: Callable[[Any], Any]) -> Any:
         """Something in the log."""
@@ -94,7 +96,7 @@ class World:
 
     def known(self) -> LongRun:
         """The last long run."""
-        found: LongRun = self.log(lambda conn: long_runs.look(conn, "flights"))
+        found: LongRun = self.log(lambda conn: LongRuns(conn).look("flights"))
         return found
 
 
@@ -112,7 +114,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     migrate(url)
     made = World(Database(url), tmp_path)
-    made.log(lambda conn: lineages.add_instance(conn, "flights", "flights"))
+    made.log(lambda conn: Lineages(conn).add_instance("flights", "flights"))
     made.drivers_end_with(0)
     yield made
     forget_connections()
@@ -173,11 +175,11 @@ def test_it_attaches_to_the_one_that_is_alive(world: World) -> None:
 def test_it_waits_for_one_that_is_stopping_and_then_starts_its_own(world: World) -> None:
     """So a run that was cleared, which asks its driver to stop, really runs again, and never beside it."""
     taken = world.take()
-    world.log(lambda conn: long_runs.ask_stop(conn, "flights"))
+    world.log(lambda conn: LongRuns(conn).ask_stop("flights"))
     assert deferred(execute)[1] == {"ours": False}
     assert deferred(lambda: resume(ours=False))[1] == {"ours": False}
     assert world.started() == []
-    world.log(lambda conn: long_runs.end(conn, taken, 1, 0, None))
+    world.log(lambda conn: LongRuns(conn).end(taken, 1, 0, None))
 
     assert deferred(lambda: resume(ours=False))[1] == {"ours": True}
     assert len(world.started()) == 1
@@ -223,14 +225,14 @@ def test_when_the_heartbeat_ends_the_log_decides(
     Died: it is started again. Never got to work: Airflow's retries bound it.
     """
     taken = world.take()
-    world.log(lambda conn: long_runs.beat(conn, taken, turns))
+    world.log(lambda conn: LongRuns(conn).beat(taken, turns))
     if asked:
-        world.log(lambda conn: long_runs.ask_stop(conn, "flights"))
+        world.log(lambda conn: LongRuns(conn).ask_stop("flights"))
     if code is None:
         late = "UPDATE onlyonce_private.long_runs SET heartbeat_at = heartbeat_at - interval '1 day'"
         world.log(lambda conn: conn.exec_driver_sql(late))
     else:
-        world.log(lambda conn: long_runs.end(conn, taken, turns, code, "why"))
+        world.log(lambda conn: LongRuns(conn).end(taken, turns, code, "why"))
 
     if does == "done":
         resume(ours=True)
@@ -270,7 +272,7 @@ def test_a_drain_beside_a_long_run_is_skipped(world: World) -> None:
     with pytest.raises(AirflowSkipException, match="attempt 1"):
         execute(mode="drain")
     assert len(world.started()) == 1
-    assert world.log(lambda conn: long_runs.ask_watched_to_stop(conn, trigger.supervisor))
+    assert world.log(lambda conn: LongRuns(conn).ask_watched_to_stop(trigger.supervisor))
     world.drivers_end_with(69)
     with pytest.raises(AirflowFailException, match="exit code 69"):
         execute(mode="drain", close=True)
@@ -282,16 +284,18 @@ LIVES = """#!{python}
 import os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog import driver_runs, long_runs
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog import driver_runs
+from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.database.connect import Database
 print("the driver says this")
 database, beat = Database(os.environ.get("ONLYONCE_DATABASE_URL") or {url!r}), timedelta(minutes=1)
 with driver_runs.noted(database, "flights_stream", "manual__1", "flights"):
-    taken = run(database, lambda conn: long_runs.take(conn, "flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat))
-    run(database, lambda conn: long_runs.beat(conn, taken, 1))
+    long_runs = LongRuns(database)
+    taken = long_runs.take("flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat)
+    long_runs.beat(taken, 1)
     count = int(open({count!r}).read() or 0) + 1 if os.path.exists({count!r}) else 1
     open({count!r}, "w").write(str(count))
-    run(database, lambda conn: long_runs.end(conn, taken, 1, 1 if count < {deaths} else 0, None))
+    long_runs.end(taken, 1, 1 if count < {deaths} else 0, None)
 sys.exit({code} if {code} is not None else (1 if count < {deaths} else 0))
 """
 
@@ -335,7 +339,7 @@ def test_a_task_that_stays_looks_at_a_driver_that_is_not_its_own(world: World, m
     def looked(_: float) -> None:
         task.on_kill()
         assert world.known().stop_asked
-        world.log(lambda conn: long_runs.end(conn, taken, 1, 0, None))
+        world.log(lambda conn: LongRuns(conn).end(taken, 1, 0, None))
 
     monkeypatch.setattr("onlyonce.airflow.operators.stream_job.time.sleep", looked)
     task.execute({"params": FOREVER, "run_id": "manual__1", "ti": Task()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.database.connect import run
+from onlyonce.catalog.chunks import Chunks
 from tests.contract.conftest import Log
 
 BUCKET = 3_000_000
@@ -19,9 +19,9 @@ def test_a_chunk_comes_back_byte_by_byte(log: Log, filtered: bytes | None) -> No
     lineage = log.start("é € shop").lineage
     place = catalog.Place("é € shop", BUCKET, 0, lineage, 2**40, 7, 2**31 - 1)
     key = catalog.ChunkKey(BUCKET, lineage, 2**40, 7)
-    run(log.database, lambda conn: catalog.ensure_bucket(conn, place.instance, BUCKET))
-    run(log.database, lambda conn: catalog.add(conn, place, ODD, filtered))
+    Chunks(log.database).ensure_bucket(place.instance, BUCKET)
+    Chunks(log.database).add(place, ODD, filtered)
 
-    assert run(log.database, lambda conn: catalog.ids(conn, place.instance, key)) == ODD
-    assert run(log.database, lambda conn: catalog.filters(conn, place.instance, [key])) == {key: filtered}
+    assert Chunks(log.database).ids(place.instance, key) == ODD
+    assert Chunks(log.database).filters(place.instance, [key]) == {key: filtered}
     assert log.rows("SELECT id_count, partitions FROM onlyonce_private.catalog_chunks") == [(len(ODD) // 16, 2**31 - 1)]

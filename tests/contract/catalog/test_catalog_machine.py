@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from onlyonce.catalog import bloom, catalog_lookup, collector, merging
-from onlyonce.database.connect import run
+from onlyonce.catalog import bloom, catalog_lookup
+from onlyonce.catalog.collector import Collector
+from onlyonce.catalog.merging import Merging
 from onlyonce.database.statements import queries
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
@@ -154,15 +155,15 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def collector_killed_after_the_floor(self) -> None:
         """The buckets below it are still there, and nobody asks for them."""
-        run(self.log.database, lambda conn: collector.raise_floor(conn, self.receive.instance, HORIZON))
+        Collector(self.log.database).raise_floor(self.receive.instance, HORIZON)
 
     @rule()
     def collector_killed_after_a_merge(self) -> None:
         """One bucket is merged in part, all others are as they were."""
         name = self.receive.instance
-        crowds = run(self.log.database, lambda conn: merging.crowded(conn, name))
+        crowds = Merging(self.log.database).crowded(name)
         if crowds:
-            run(self.log.database, lambda conn: merging.merge_next(conn, name, crowds[0]))
+            Merging(self.log.database).merge_next(name, crowds[0])
 
     @rule(how=st.sampled_from(sorted(DAMAGE)), forget=st.booleans())
     def filter_damaged(self, how: str, forget: bool) -> None:

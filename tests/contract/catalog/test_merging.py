@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup, merging, packed
-from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.merging import Merging
 from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database import locks
-from onlyonce.database.connect import run, transaction
+from onlyonce.database.connect import transaction
 from onlyonce.model import stored_names
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
@@ -290,7 +291,7 @@ def test_a_look_up_that_is_overtaken_by_a_merge_lists_again(
     known = fill(stream, 100, 9) + fill(stream, 101, 1)
     begun = stream.begin(102)
     catalog_lookup.forget()
-    ask = getattr(catalog, moment)
+    ask = getattr(Chunks, moment)
     merged: list[int] = []
 
     def overtaken(*arguments: Any) -> Any:
@@ -298,7 +299,7 @@ def test_a_look_up_that_is_overtaken_by_a_merge_lists_again(
             merged.append(collect.main([]).facts["merged"])
         return ask(*arguments)
 
-    monkeypatch.setattr(catalog, moment, overtaken)
+    monkeypatch.setattr(Chunks, moment, overtaken)
     new = uniform(50, 4711)
 
     assert stream.known(begun, known + new) == [True] * len(known) + [False] * 50
@@ -394,13 +395,13 @@ def test_a_bucket_that_a_reader_holds_is_merged_and_only_its_room_waits(
     cursor = reader.cursor()
     cursor.execute("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks")
     report = collect.main([])
-    wasteful = run(stream.log.database, lambda conn: merging.wasteful(conn, "shop"))
+    wasteful = Merging(stream.log.database).wasteful("shop")
     reader.close()
 
     assert report.facts["merged"] == 18
     assert [waste.bucket for waste in wasteful] == [100]
     collect.main([])
-    assert run(stream.log.database, lambda conn: merging.wasteful(conn, "shop")) == []
+    assert Merging(stream.log.database).wasteful("shop") == []
 
 
 def test_merge_is_what_packing_everything_gives() -> None:

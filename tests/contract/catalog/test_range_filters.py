@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters, shared_files
+from onlyonce.catalog import bloom, catalog_lookup, packed, shared_files
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.commitlog import failures
-from onlyonce.commitlog.operate import erasures
-from onlyonce.database.connect import run
+from onlyonce.commitlog.failures import FailedAttempts
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.model.operate import filter_ranges
 from onlyonce.operate import collect
 from tests.contract.catalog.test_merging import fill, killed_at
@@ -48,24 +49,24 @@ def buckets(stream: Receive, count: int, each: int = 20, first: int = FIRST) -> 
 def erase(stream: Receive, records: list[Record]) -> None:
     """As `onlyonce forget --ids` does."""
     ids = packed.pack(ids_of(records))
-    run(stream.log.database, lambda conn: erasures.forget_ids(conn, "shop", ids))
+    Erasures(stream.log.database).forget_ids("shop", ids)
 
 
 def asked(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts from now on which filters are fetched, by their kind."""
     fetched: Counter[str] = Counter()
-    filters, stored = catalog.filters, range_filters.stored
+    filters, stored = Chunks.filters, RangeFilters.stored
 
-    def of_chunks(connection: Any, instance: str, keys: list[Any]) -> Any:
+    def of_chunks(chunks: Chunks, instance: str, keys: list[Any]) -> Any:
         fetched["chunks"] += len(keys)
-        return filters(connection, instance, keys)
+        return filters(chunks, instance, keys)
 
     def of_ranges(*given: Any) -> Any:
         fetched["ranges"] += 1
         return stored(*given)
 
-    monkeypatch.setattr(catalog, "filters", of_chunks)
-    monkeypatch.setattr(range_filters, "stored", of_ranges)
+    monkeypatch.setattr(Chunks, "filters", of_chunks)
+    monkeypatch.setattr(RangeFilters, "stored", of_ranges)
     return fetched
 
 
@@ -113,7 +114,7 @@ def test_what_is_found_is_what_a_plain_set_has_after_any_history(
         if back:
             stream.units(begun, uniform(len(records), next(numbers)))
             collect.main([])
-            run(stream.log.database, lambda conn: failures.refuse(conn, stream.driver, "shop", begun.plan.batch_id, {}))
+            FailedAttempts(stream.log.database).refuse(stream.driver, "shop", begun.plan.batch_id, {})
         stream.land(begun, stream.units(begun, records))
         stream.end(begun, len(records))
         held.update(records)
@@ -151,7 +152,7 @@ def test_a_chunk_that_came_late_or_was_made_again_of_as_many_other_ids_is_asked_
     key = catalog.ChunkKey(FIRST + 3, stream.driver.lineage, 3, 0)
     other, late = uniform(20, 777), uniform(20, 778)
     ids = packed.pack(ids_of(other))
-    run(stream.log.database, lambda conn: catalog.replace_ids(conn, "shop", key, ids, bloom.make(packed.unpack(ids))))
+    Chunks(stream.log.database).replace_ids("shop", key, ids, bloom.make(packed.unpack(ids)))
     stream.batch(FIRST + 5, late)
 
     for _ in range(2):

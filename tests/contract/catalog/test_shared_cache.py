@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup, range_filters, shared_files
+from onlyonce.catalog import catalog_lookup, shared_files
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.packed import Ids
+from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database.connect import Database
 from onlyonce.operate import collect
@@ -38,8 +40,8 @@ def asked(
 
     here = pytest.MonkeyPatch()
     for name in ("filters", "ids", "slices"):
-        here.setattr(catalog, name, counted(name, getattr(catalog, name)))
-    here.setattr(range_filters, "stored", counted("range filters", range_filters.stored))
+        here.setattr(Chunks, name, counted(name, getattr(Chunks, name)))
+    here.setattr(RangeFilters, "stored", counted("range filters", RangeFilters.stored))
     here.setattr(shared_files, "LEAST", least)
     catalog_lookup.share_below(folder)
     return catalog_lookup.seen(database, place, wanted).tolist(), fetched

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.catalog import catalog_lookup, packed
-from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.worker_cache import WorkerCache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
@@ -122,13 +122,13 @@ def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
     """Half of its ids bring it whole; then the cache has lost it, and three ids cost no more than what is around
     them."""
     asked: list[int] = []
-    slices = catalog.slices
+    slices = Chunks.slices
 
     def counted(*given: Any) -> Any:
         asked.append(sum(given[-1]) - sum(given[-2]))
         return slices(*given)
 
-    monkeypatch.setattr(catalog, "slices", counted)
+    monkeypatch.setattr(Chunks, "slices", counted)
     worker.receive(102, uniform(MANY, 1)[::2])
     assert ([key.batch_id for key in worker.loaded], asked) == ([0], [])
     catalog_lookup._cache._memory._spare.clear()

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup, collector
-from onlyonce.commitlog import arrivals, batches, turns
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.arrivals import Arrivals
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.operate import health
+from onlyonce.commitlog.operate.health import Health
+from onlyonce.commitlog.turns import Turns
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import to_micros
@@ -49,17 +52,17 @@ def now() -> int:
 
 def correct(stream: Stream) -> datetime:
     """The correction, in a transaction of its own."""
-    return run(stream.log.database, lambda conn: arrivals.correct(conn, "shop", lambda: LAST))
+    return Arrivals(stream.log.database).correct("shop", lambda: LAST)
 
 
 def collect(stream: Stream, horizon: int) -> None:
     """Raise the floor for a horizon in buckets."""
-    run(stream.log.database, lambda conn: collector.raise_floor(conn, "shop", horizon))
+    Collector(stream.log.database).raise_floor("shop", horizon)
 
 
 def ahead(stream: Stream) -> list[Finding]:
     """What the doctor finds about arrivals."""
-    rows = run(stream.log.database, health.waits)
+    rows = Health(stream.log.database).waits()
     return [one for one in waiting(rows, ["shop"], [], 0) if one.kind == "ingestion time ahead"]
 
 
@@ -80,11 +83,11 @@ def test_the_doctor_names_an_arrival_that_is_ahead_and_corrects_it(stream: Strea
     repairs.carry_out(stream.log.database, found, Namespace())
 
     assert ahead(stream) == []
-    corrected = run(stream.log.database, lambda conn: arrivals.corrected(conn, "shop"))
+    corrected = Arrivals(stream.log.database).corrected("shop")
     assert corrected.registered == LAST
     assert corrected.arrival is not None
     assert before <= corrected.arrival <= datetime.now(UTC)
-    assert run(stream.log.database, lambda conn: batches.last_arrival(conn, "shop")) == corrected.arrival
+    assert Batches(stream.log.database).last_arrival("shop") == corrected.arrival
 
 
 @pytest.mark.parametrize("horizon", [3, 9])
@@ -153,7 +156,7 @@ def test_a_source_is_last_heard_of_at_the_correction(log: Log, stream: Stream) -
         far,
     )
     arrival = correct(stream)
-    known = run(log.database, lambda conn: turns.known(conn, "shop"))
+    known = Turns(log.database).known("shop")
     seen = to_micros(arrival)
     assert known.of["web"].seen == seen
     assert known.of["till"].seen <= (seen or 0)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import authorities, batches, units
+from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
+from onlyonce.commitlog.units import Units
 from onlyonce.database import connect
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.connect import Database, transaction
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import DatabaseAway, OnlyonceError, Refused, Superseded
@@ -58,7 +59,7 @@ def driver(log: Log, elsewhere: Database) -> Driver:
 def begin(log: Log, driver: Driver, **changed: Any) -> None:
     """Its first batch, in the log."""
     plan = plan_of(driver, **changed)
-    run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, Frontier()))
+    Batches(log.database).begin(driver, "shop", plan, Frontier())
 
 
 def write(database: Database, driver: Driver, partition: int = 0) -> None:
@@ -69,9 +70,9 @@ def write(database: Database, driver: Driver, partition: int = 0) -> None:
 
 def fill(connection: Connection, driver: Driver, partition: int = 0) -> None:
     unit = UnitId(driver.lineage, 0, "per_shop", partition)
-    units.claim(connection, units.Claim(unit, driver.epoch, "task", "data"))
+    Units(connection).claim(units.Claim(unit, driver.epoch, "task", "data"))
     connection.execute(text("INSERT INTO results VALUES (:epoch)"), {"epoch": driver.epoch})
-    units.fill(connection, unit, Content(1, "one"))
+    Units(connection).fill(unit, Content(1, "one"))
 
 
 def unit(database: Database, driver: Driver) -> Steps:
@@ -208,7 +209,7 @@ def test_a_database_is_remembered_before_an_epoch_is_told_there(
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("onlyonce.commitlog.lineages.adopt", killed)
+    monkeypatch.setattr("onlyonce.commitlog.lineages.Lineages.adopt", killed)
     with pytest.raises(KeyboardInterrupt):
         authorities.adopt(log.database, found, THERE)
 
@@ -272,8 +273,8 @@ def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
     request = Request("shop", "per_shop", Span(noon, noon + 60_000_000), "person", "d1")
 
     def attempt() -> Driver:
-        mine = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
-        run(log.database, lambda conn: backfills.begin(conn, mine, request, 0))
+        mine = Backfills(log.database).open_lineage(request, "run")
+        Backfills(log.database).begin(mine, request, 0)
         return mine
 
     first = attempt()
@@ -368,13 +369,13 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
     for number in range(3):
         plan = plan_of(driver, number)
         with transaction(log.database) as connection:
-            batch = batches.begin(connection, driver, "shop", plan, Frontier())
+            batch = Batches(connection).begin(driver, "shop", plan, Frontier())
         with transaction(driver.session(elsewhere)) as connection:
             one = UnitId(driver.lineage, number, "per_shop", 0)
-            units.claim(connection, units.Claim(one, driver.epoch, "task", "data"))
-            units.fill(connection, one, Content(1, "one"))
+            Units(connection).claim(units.Claim(one, driver.epoch, "task", "data"))
+            Units(connection).fill(one, Content(1, "one"))
         with transaction(log.database) as connection:
-            batches.end(connection, driver, batch, Outcome(in_time=0, late=0))
+            Batches(connection).end(driver, batch, Outcome(in_time=0, late=0))
     log.rows("UPDATE onlyonce_private.batches SET committed_at = committed_at - interval '91 days'")
     ask(
         elsewhere.url,

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable, Superseded
@@ -38,23 +40,20 @@ def request(span: Span, asked_by: Any = "person") -> Request:
 def opened(log: Log, asked: Request) -> Driver:
     """Its driver."""
     log.start("shop", "per_shop")
-    return run(log.database, lambda conn: backfills.open_lineage(conn, asked, "run"))
+    return Backfills(log.database).open_lineage(asked, "run")
 
 
 def begin(log: Log, driver: Driver, asked: Request) -> int:
     """Begin it, under the driver's own name, as a run does."""
-    return run(driver.session(log.database), lambda conn: backfills.begin(conn, driver, asked, 7))
+    return Backfills(driver.session(log.database)).begin(driver, asked, 7)
 
 
 def end(log: Log, driver: Driver, asked: Request, number: int, *windows: int) -> None:
     """End it with rows in the windows of these hours."""
     panes = [{"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "rows": 1} for n in windows]
     counts = {"windows": len(panes), "rows": len(panes), "in_time": 1, "late": 0}
-    run(
-        driver.session(log.database),
-        lambda conn: backfills.end(
-            conn, driver, asked, number, asked.span, {"per_shop": pa.Table.from_pylist(panes, backfills.MADE)}, counts
-        ),
+    Backfills(driver.session(log.database)).end(
+        driver, asked, number, asked.span, {"per_shop": pa.Table.from_pylist(panes, backfills.MADE)}, counts
     )
 
 
@@ -166,7 +165,7 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
     one = request(hours(2, 3))
     driver = opened(log, one)
     number = begin(log, driver, one)
-    run(driver.session(log.database), lambda conn: backfills.widen(conn, driver, one, number, hours(0, 3)))
+    Backfills(driver.session(log.database)).widen(driver, one, number, hours(0, 3))
 
     with pytest.raises(Retryable, match="at work"):
         begin(log, opened(log, request(hours(0, 1))), request(hours(0, 1)))
@@ -181,15 +180,15 @@ def receive(log: Log, driver: Driver, batch_id: int, tide: datetime, mode: str =
     """A committed receive batch, in version `batch_id` of `events`."""
 
     def work(conn: Any) -> None:
-        batch = batches.begin(conn, driver, "shop", plan_of(driver, batch_id, mode=mode), None)
+        batch = Batches(conn).begin(driver, "shop", plan_of(driver, batch_id, mode=mode), None)
         for partition in range(2):
             unit = UnitId(driver.lineage, batch_id, "events", partition)
-            units.claim(conn, units.Claim(unit, driver.epoch, "x", "witness"))
-            units.fill(conn, unit, Content(0, ""))
+            Units(conn).claim(units.Claim(unit, driver.epoch, "x", "witness"))
+            Units(conn).fill(unit, Content(0, ""))
         outcome = Outcome(
             read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0, tide_after=tide, delta_version=batch_id
         )
-        batches.end(conn, driver, batch, outcome)
+        Batches(conn).end(driver, batch, outcome)
 
     run(log.database, work)
 
@@ -215,10 +214,10 @@ def consume(
     ]
 
     def work(conn: Any) -> None:
-        batch = batches.begin(conn, driver, "shop", plan, None)
-        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED))
+        batch = Batches(conn).begin(driver, "shop", plan, None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED))
         outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
-        batches.end(conn, driver, batch, outcome)
+        Batches(conn).end(driver, batch, outcome)
 
     run(log.database, work)
 
@@ -231,7 +230,7 @@ def test_what_a_backfill_is_made_of_is_counted_by_the_log(log: Log) -> None:
     consume(log, output, 2, 6, 7, met={1: (0, 3), 2: (19, 0)})
 
     def met(span: Span, version: int) -> dict[str, int]:
-        return run(log.database, lambda conn: backfills.met(conn, request(span), span, version))
+        return Backfills(log.database).met(request(span), span, version)
 
     assert met(hours(1, 3), 6) == {"in_time": 7 + 11 + 13, "late": 2}
     assert met(hours(1, 3), 7) == {"in_time": 7 + 11 + 13 + 19, "late": 5}
@@ -245,9 +244,9 @@ def test_windows_count_as_written_one_batch_after_their_end_was_read(log: Log) -
     for version in range(3):
         receive(log, source, version, DAY + version * HOUR)
         consume(log, output, version, version - 1 if version else None, version)
-        seen.append(run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")))
+        seen.append(Backfills(log.database).reach("shop", "per_shop"))
     consume(log, output, 3, 2, 2)
-    seen.append(run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")))
+    seen.append(Backfills(log.database).reach("shop", "per_shop"))
 
     micros = [None if s.frontier.tide is None else s.frontier.tide // 3_600_000_000 for s in seen]
     start = int(DAY.timestamp()) // 3600
@@ -261,7 +260,7 @@ def test_an_output_without_state_has_written_what_it_has_read(log: Log) -> None:
     receive(log, source, 0, DAY)
     consume(log, output, 0, None, 0, stateless=True)
 
-    reach = run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop"))
+    reach = Backfills(log.database).reach("shop", "per_shop")
 
     assert reach.frontier.tide == int(DAY.timestamp()) * 1_000_000
 
@@ -272,14 +271,14 @@ def test_a_batch_tells_of_event_time_from_its_control_row_on(log: Log, mode: str
     it, so Spark has closed nothing by it."""
     receive(log, log.start("shop", "receive"), 5, DAY, mode)
 
-    told = [run(log.database, lambda conn, v=v: backfills.frontier_at(conn, "shop", v)).tide for v in (4, 5, 6)]  # type: ignore[misc]
+    told = [Backfills(log.database).frontier_at("shop", v).tide for v in (4, 5, 6)]  # type: ignore[misc]
 
     assert [tide is not None for tide in told] == [False, after == 0, True]
 
 
 def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:
     """Nor has a pipeline that the log does not know."""
-    assert run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")).frontier.tide is None
+    assert Backfills(log.database).reach("shop", "per_shop").frontier.tide is None
 
 
 def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log: Log) -> None:
@@ -294,12 +293,12 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
     plan = plan_of(output, source_to={"reservoirVersion": 5, "index": -1})
 
     def work(conn: Any) -> None:
-        batch = batches.begin(conn, output, "shop", plan, None)
-        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist([late], batches.COUNTED))
-        batches.end(conn, output, batch, Outcome(in_time=0, late=2))
+        batch = Batches(conn).begin(output, "shop", plan, None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist([late], batches.COUNTED))
+        Batches(conn).end(output, batch, Outcome(in_time=0, late=2))
 
     run(log.database, work)
-    [asked] = model.spans(run(log.database, lambda conn: backfills.late_windows(conn, "shop", "per_shop")))
+    [asked] = model.spans(Backfills(log.database).late_windows("shop", "per_shop"))
     first_half, folded = Span.of(hour, hour + HOUR / 2), []
     for span in (Span(first_half.start, first_half.start + 1), first_half, Span.of(hour, hour + 50 * minute), asked):
         driver = opened(log, request(span))
@@ -308,4 +307,4 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
 
     assert folded == [(False,), (False,), (False,), (True,)]
     assert asked.times == (hour + 37 * minute, hour + 50 * minute + timedelta(microseconds=1))
-    assert run(log.database, lambda conn: backfills.late_windows(conn, "shop", "per_shop")) == []
+    assert Backfills(log.database).late_windows("shop", "per_shop") == []

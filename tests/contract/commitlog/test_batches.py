@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 
 import pyarrow as pa
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from onlyonce.commitlog import batches, closes, lineages, units
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.closes import Closes
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
@@ -34,12 +36,12 @@ def driver(log: Log) -> Driver:
 def begin(log: Log, driver: Driver, plan: Plan, known: Frontier | None = None) -> Batch:
     """The batch, in a transaction of its own."""
     instance = driver.lineage.rsplit("/", 2)[0]
-    return run(log.database, lambda conn: batches.begin(conn, driver, instance, plan, known))
+    return Batches(log.database).begin(driver, instance, plan, known)
 
 
 def end(log: Log, driver: Driver, batch: Batch, outcome: Outcome) -> None:
     """Its end, likewise."""
-    run(log.database, lambda conn: batches.end(conn, driver, batch, outcome))
+    Batches(log.database).end(driver, batch, outcome)
 
 
 def receive(log: Log, driver: Driver, batch_id: int, tide: datetime | None) -> None:
@@ -53,15 +55,15 @@ def put_unit(log: Log, driver: Driver, batch_id: int = 0, partition: int = 0, co
     unit = UnitId(driver.lineage, batch_id, "events", partition)
 
     def work(connection: Connection) -> None:
-        units.claim(connection, units.Claim(unit, driver.epoch, "test", "witness"))
-        units.fill(connection, unit, Content(2, "x"), counts)
+        Units(connection).claim(units.Claim(unit, driver.epoch, "test", "witness"))
+        Units(connection).fill(unit, Content(2, "x"), counts)
 
     run(log.database, work)
 
 
 def frontier(log: Log, instance: str = "shop") -> Frontier:
     """What is known now."""
-    return run(log.database, lambda conn: batches.frontier(conn, instance))
+    return Batches(log.database).frontier(instance)
 
 
 # --- begin
@@ -128,15 +130,15 @@ def test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended(log: Lo
 def test_a_driver_that_was_overtaken_begins_and_ends_nothing(log: Log, driver: Driver) -> None:
     """Neither a new batch, nor one that it began itself, nor a close."""
     batch = begin(log, driver, plan_of(driver))
-    number, _, _ = run(log.database, lambda conn: closes.begin(conn, driver, "ended", Frontier()))
+    number, _, _ = Closes(log.database).begin(driver, "ended", Frontier())
     log.restart(driver)
     before = log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.closes")
     for attempt in (
         lambda: begin(log, driver, plan_of(driver, 1)),
         lambda: begin(log, driver, plan_of(driver)),
         lambda: end(log, driver, batch, DONE),
-        lambda: run(log.database, lambda conn: closes.begin(conn, driver, "ended", Frontier())),
-        lambda: run(log.database, lambda conn: closes.end(conn, driver, number, 1)),
+        lambda: Closes(log.database).begin(driver, "ended", Frontier()),
+        lambda: Closes(log.database).end(driver, number, 1),
     ):
         with pytest.raises(Superseded):
             attempt()
@@ -196,7 +198,7 @@ def test_receive_ends_with_the_sums_of_its_units(log: Log, driver: Driver) -> No
     batch = begin(log, driver, plan_of(driver, 1))
     put_unit(log, driver, 1, 0, Counts(kept=2, invalid=1, duplicate=4, unknown_fields=1, largest=NOON - HOUR))
     put_unit(log, driver, 1, 1, Counts(kept=3, largest=NOON - 2 * HOUR))
-    total = run(log.database, lambda conn: batches.end_receive(conn, driver, batch, 10, 5, bounded=False))
+    total = Batches(log.database).end_receive(driver, batch, 10, 5, bounded=False)
 
     assert total == {"kept": 5, "invalid": 1, "remnant": 0, "duplicate": 4, "unknown_fields": 1}
     assert log.rows(
@@ -214,7 +216,7 @@ def test_receive_does_not_end_without_its_units_or_its_records(
     for partition in partitions:
         put_unit(log, driver, 0, partition, Counts(kept=2))
     with pytest.raises(InvariantBroken, match="shop/receive/1/0"):
-        run(log.database, lambda conn: batches.end_receive(conn, driver, batch, read, 1, bounded=False))
+        Batches(log.database).end_receive(driver, batch, read, 1, bounded=False)
 
     assert log.rows("SELECT state FROM onlyonce.batches") == [("begun",)]
 
@@ -244,7 +246,7 @@ def test_a_new_life_goes_on_from_the_frontier_of_the_old(log: Log, driver: Drive
     """Over lineages whose batch ids both begin at 0; nothing moves back when the second life has older data."""
     receive(log, driver, 0, NOON)
     close(log, driver, "ended", frontier(log).declared_ended())
-    run(log.database, lambda conn: lineages.set_state(conn, driver.lineage, "closed"))
+    Lineages(log.database).set_state(driver.lineage, "closed")
     second = log.start()
     known = frontier(log)
     batch = begin(log, second, plan_of(second, 0))
@@ -257,8 +259,8 @@ def test_a_new_life_goes_on_from_the_frontier_of_the_old(log: Log, driver: Drive
 
 def close(log: Log, driver: Driver, kind: str, after: Frontier) -> None:
     """A whole close."""
-    number, _, _ = run(log.database, lambda conn: closes.begin(conn, driver, kind, after))
-    run(log.database, lambda conn: closes.end(conn, driver, number, 10 + number))
+    number, _, _ = Closes(log.database).begin(driver, kind, after)
+    Closes(log.database).end(driver, number, 10 + number)
 
 
 def test_closes_of_both_kinds_add_up_and_none_moves_back(log: Log, driver: Driver) -> None:
@@ -280,24 +282,24 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     """The next driver gets what the first one fixed, under the same number, whatever it meant itself."""
     receive(log, driver, 0, NOON)
     meant = frontier(log).declared_ended()
-    first = run(log.database, lambda conn: closes.begin(conn, driver, "ended", meant))
+    first = Closes(log.database).begin(driver, "ended", meant)
     before = frontier(log)
     newer = log.restart(driver)
-    left = run(log.database, lambda conn: closes.is_open(conn, newer))
-    second = run(log.database, lambda conn: closes.begin(conn, newer, "silent", Frontier(tide=1)))
-    run(log.database, lambda conn: closes.end(conn, newer, second[0], 9))
+    left = Closes(log.database).is_open(newer)
+    second = Closes(log.database).begin(newer, "silent", Frontier(tide=1))
+    Closes(log.database).end(newer, second[0], 9)
 
     assert first == second == (1, "ended", meant)
     assert left
     assert before == Frontier(tide=to_micros(NOON))
     assert frontier(log) == meant
-    assert not run(log.database, lambda conn: closes.is_open(conn, newer))
+    assert not Closes(log.database).is_open(newer)
 
 
 def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
     """Ended twice: the first version of `events` stands."""
     close(log, driver, "ended", Frontier(tide=1, ended=1))
-    run(log.database, lambda conn: closes.end(conn, driver, 1, 99))
+    Closes(log.database).end(driver, 1, 99)
 
     assert log.rows("SELECT delta_version FROM onlyonce_private.closes") == [(11,)]
 
@@ -314,10 +316,7 @@ def test_a_final_pane_is_never_written_over(log: Log, driver: Driver) -> None:
     for number, (final, rows) in enumerate([(False, 1), (False, 2), (True, 3), (False, 4), (True, 5)]):
         batch = begin(log, output, plan_of(output, number))
         made = pa.Table.from_pylist([window | {"rows": rows}], batches.WRITTEN)
-        run(
-            log.database,
-            partial(batches.add_panes, batch=batch, instance="shop", output="per_shop", windows=made, final=final),
-        )
+        Batches(log.database).add_panes(batch, "shop", "per_shop", made, final=final)
         seen += log.rows("SELECT rows, state, batch FROM onlyonce.windows")
 
     assert seen == [(1, "open", 0), (2, "open", 1), (3, "closed", 2), (3, "closed", 2), (3, "closed", 2)]
@@ -329,7 +328,7 @@ def test_an_output_reads_the_committed_batches_of_its_versions(log: Log, driver:
         receive(log, driver, number, NOON)
     begin(log, driver, plan_of(driver, 4))
     receive(log, log.start("other"), 2, NOON)
-    found = run(log.database, lambda conn: batches.received(conn, "shop", 0, 2))
+    found = Batches(log.database).received("shop", 0, 2)
 
     assert Counter((row.lineage, row.batch_id, row.kept) for row in found) == Counter(
         (driver.lineage, number, 2) for number in (1, 2)
@@ -341,14 +340,11 @@ def test_conservation_is_false_where_the_log_does_not_add_up(log: Log, driver: D
     batch = begin(log, driver, plan_of(driver))
     for partition in range(2):
         put_unit(log, driver, 0, partition, Counts(kept=1, invalid=partition))
-    run(log.database, lambda conn: batches.end_receive(conn, driver, batch, 3, 1, bounded=False))
+    Batches(log.database).end_receive(driver, batch, 3, 1, bounded=False)
     output = log.start("shop", "per_shop")
     made = begin(log, output, plan_of(output))
     counts = [{"window_start": NOON, "window_end": NOON + HOUR, "in_time": 1, "late": 1}]
-    run(
-        log.database,
-        lambda conn: batches.count_windows(conn, made, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED)),
-    )
+    Batches(log.database).count_windows(made, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED))
     end(log, output, made, Outcome(in_time=1, late=1))
     conserved = "SELECT query, conserved FROM onlyonce.conservation"
     before = log.multiset(conserved)
@@ -378,11 +374,11 @@ def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driv
         receive(log, driver, batch_id, NOON)
     begin(log, driver, plan_of(driver, 5))
     close(log, driver, "silent", Frontier())  # in version 11
-    run(log.database, lambda conn: closes.begin(conn, driver, "silent", Frontier()))
+    Closes(log.database).begin(driver, "silent", Frontier())
     receive(log, log.start("other"), 3, NOON)
 
     def ended(after: int, upto: int) -> set[int]:
-        return run(log.database, lambda conn: batches.ended_versions(conn, "shop", after, upto))
+        return Batches(log.database).ended_versions("shop", after, upto)
 
     assert (ended(-1, 99), ended(2, 10), ended(1, 2)) == ({2, 4, 11}, {4}, {2})
 
@@ -391,14 +387,14 @@ def test_what_receive_has_taken_in_of_the_registry_is_told_by_its_committed_batc
     """In any of its lives: the next one begins behind what they have committed."""
 
     def taken_in() -> int | None:
-        return run(log.database, lambda conn: batches.last_taken_in(conn, "shop"))
+        return Batches(log.database).last_taken_in("shop")
 
     assert taken_in() is None
     for batch_id, number in enumerate((-1, 9, 10)):
         batch = begin(log, driver, plan_of(driver, batch_id, source_to={"batch_no": number}))
         if number < 10:
             end(log, driver, batch, DONE)
-    run(log.database, lambda conn: lineages.set_state(conn, driver.lineage, "closed"))
+    Lineages(log.database).set_state(driver.lineage, "closed")
     log.start()
 
     assert taken_in() == 9

@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 from sqlalchemy import Engine, event
 
-from onlyonce.commitlog import batches, units
+from onlyonce.commitlog import units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import InvariantBroken, Superseded
@@ -32,7 +34,7 @@ def driver(log: Log) -> Driver:
 def begin(log: Log, driver: Driver, number: int, partitions: int) -> Batch:
     """A batch in the log."""
     plan = plan_of(driver, number, partitions=partitions)
-    return run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, Frontier()))
+    return Batches(log.database).begin(driver, "shop", plan, Frontier())
 
 
 def commit(log: Log, driver: Driver, batch: Batch) -> None:
@@ -45,8 +47,8 @@ def put(log: Log, driver: Driver, batch: Batch, partition: int, content: Content
     unit = UnitId(batch.plan.lineage, batch.plan.batch_id, "per_shop", partition)
 
     def work(connection) -> None:
-        units.claim(connection, units.Claim(unit, driver.epoch, "task", "data"))
-        units.fill(connection, unit, content)
+        Units(connection).claim(units.Claim(unit, driver.epoch, "task", "data"))
+        Units(connection).fill(unit, content)
 
     run(log.database, work)
 

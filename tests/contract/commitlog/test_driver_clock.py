@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from onlyonce.commitlog import driver_clock
 from onlyonce.commitlog.driver_clock import DriverClock
-from onlyonce.database.connect import ask
+from onlyonce.commitlog.driver_runs import DriverRuns
 from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log
 
@@ -58,7 +59,13 @@ def test_a_clock_far_from_the_databases_is_refused(log: Log, times: Times, wrong
 def test_a_clock_that_drifts_is_compared_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ten minutes, and not at each of the polls of a long run."""
     asked: list[str] = []
-    monkeypatch.setattr(driver_clock, "ask", lambda conn, *names: asked.append(names[-1]) or ask(conn, *names))  # type: ignore[func-returns-value]
+    clock_of = DriverRuns.clock
+
+    def counted(runs: DriverRuns, here: Callable[[], float]) -> tuple[float, float]:
+        asked.append("clock")
+        return clock_of(runs, here)
+
+    monkeypatch.setattr(DriverRuns, "clock", counted)
     clock = DriverClock(log.database)
     for _ in range(100):
         clock.check()

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce.commitlog import driver_runs
-from onlyonce.commitlog.driver_runs import DriverRun
-from onlyonce.database.connect import run
+from onlyonce.commitlog.driver_runs import DriverRun, DriverRuns
 from onlyonce.model.errors import Refused
 from onlyonce.testing.suite.processes import Processes
 from tests.contract.conftest import Log
@@ -24,7 +23,7 @@ def drive(log: Log) -> None:
 
 def known(log: Log) -> DriverRun | None:
     """What a task asks."""
-    return run(log.database, lambda conn: driver_runs.look(conn, *RUN))
+    return DriverRuns(log.database).look(*RUN)
 
 
 @pytest.mark.parametrize(

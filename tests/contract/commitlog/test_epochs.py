@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.lineages import Driver, Lineage
+from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import ENGINES, Database, ask, run, transaction
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
@@ -34,10 +35,10 @@ def unit(database: Database, driver: Driver) -> Steps:
 
     def steps(_: str) -> Iterator[None]:
         with transaction(driver.session(database)) as connection:
-            units.claim(connection, units.Claim(unit_of(driver), driver.epoch, f"epoch {driver.epoch}", "data"))
+            Units(connection).claim(units.Claim(unit_of(driver), driver.epoch, f"epoch {driver.epoch}", "data"))
             yield
             connection.execute(text("INSERT INTO results VALUES (:epoch)"), {"epoch": driver.epoch})
-            units.fill(connection, unit_of(driver), CONTENT)
+            Units(connection).fill(unit_of(driver), CONTENT)
             yield
         yield
 
@@ -93,7 +94,7 @@ def test_a_zombie_that_has_checked_its_epoch_and_not_committed_is_ended_by_the_b
     assert newer.epoch == driver.epoch + 1
     assert is_there(log) == (Counter(), Counter())
     with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {newer.epoch} is at work"):
-        run(driver.session(log.database), lambda conn: lineages.check_epoch(conn, driver.lineage, driver.epoch))
+        Lineages(driver.session(log.database)).check_epoch(driver.lineage, driver.epoch)
 
 
 def test_the_newer_driver_writes_what_the_zombie_could_not(log: Log, driver: Driver) -> None:
@@ -132,16 +133,16 @@ def test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_ses
 
     def nameless(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            units.claim(connection, units.Claim(unit_of(driver), driver.epoch, "nameless", "data"))
+            Units(connection).claim(units.Claim(unit_of(driver), driver.epoch, "nameless", "data"))
             yield
-            units.fill(connection, unit_of(driver), CONTENT)
+            Units(connection).fill(unit_of(driver), CONTENT)
         yield
 
     def bump(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            found = lineages.live(connection, "shop", "per_shop")
+            found = Lineages(connection).live("shop", "per_shop")
             assert found
-            lineages.bump(connection, found, "run")
+            Lineages(connection).bump(found, "run")
             yield
         yield
 
@@ -162,19 +163,19 @@ def test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked(
 ) -> None:
     """It found its life live, and stood still: it must not go on beside the new life. Also when its bump waits for the
     transaction that closes it."""
-    found = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    found = Lineages(log.database).live("shop", "per_shop")
 
     def close(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            lineages.check_epoch(connection, driver.lineage, driver.epoch)
+            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
             yield
-            lineages.set_state(connection, driver.lineage, "closed")
+            Lineages(connection).set_state(driver.lineage, "closed")
         yield
 
     def bump(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
             assert found
-            lineages.bump(connection, found, "run")
+            Lineages(connection).bump(found, "run")
         yield
 
     with Stage(log.url) as stage:
@@ -196,7 +197,7 @@ def test_a_driver_that_was_overtaken_claims_nothing(log: Log, driver: Driver) ->
     """The claim of a zombie that comes late is rolled back with the check of its epoch."""
     log.restart(driver)
     with pytest.raises(Superseded), transaction(driver.session(log.database)) as connection:
-        units.claim(connection, units.Claim(unit_of(driver), driver.epoch, "late", "data"))
+        Units(connection).claim(units.Claim(unit_of(driver), driver.epoch, "late", "data"))
 
     assert is_there(log) == (Counter(), Counter())
 
@@ -204,14 +205,14 @@ def test_a_driver_that_was_overtaken_claims_nothing(log: Log, driver: Driver) ->
 def test_no_epoch_at_all_is_superseded_too(log: Log) -> None:
     """A lineage that this database does not know lets nobody commit."""
     with pytest.raises(Superseded, match="epoch None is at work"):
-        run(log.database, lambda conn: lineages.check_epoch(conn, "shop/receive/1", 1))
+        Lineages(log.database).check_epoch("shop/receive/1", 1)
 
 
 def test_bumps_at_once_give_each_driver_an_epoch_of_its_own(log: Log, driver: Driver) -> None:
     """However many start at the same instant: consecutive numbers, none twice, and the highest may commit."""
-    found = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    found = Lineages(log.database).live("shop", "per_shop")
     assert found
-    drivers = together(*[lambda: run(log.database, lambda conn: lineages.bump(conn, found, "run"))] * 4)
+    drivers = together(*[lambda: Lineages(log.database).bump(found, "run")] * 4)
 
     assert sorted(d.epoch for d in drivers) == [driver.epoch + n for n in range(1, 5)]
     allowed = [d for d in drivers if _may_commit(log, d)]
@@ -220,7 +221,7 @@ def test_bumps_at_once_give_each_driver_an_epoch_of_its_own(log: Log, driver: Dr
 
 def _may_commit(log: Log, driver: Driver) -> bool:
     try:
-        run(log.database, lambda conn: lineages.check_epoch(conn, driver.lineage, driver.epoch))
+        Lineages(log.database).check_epoch(driver.lineage, driver.epoch)
     except Superseded:
         return False
     return True
@@ -228,11 +229,11 @@ def _may_commit(log: Log, driver: Driver) -> bool:
 
 def test_registrations_at_once_give_one_lineage(log: Log) -> None:
     """Two drivers that start on nothing agree on one life and one checkpoint."""
-    run(log.database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
+    Lineages(log.database).add_instance("shop", "shop")
     checkpoints = [uuid4() for _ in range(4)]
 
     def register(checkpoint: UUID) -> Callable[[], Any]:
-        return lambda: run(log.database, lambda conn: lineages.register(conn, "shop", "receive", checkpoint))
+        return lambda: Lineages(log.database).register("shop", "receive", checkpoint)
 
     made = together(*map(register, checkpoints))
 
@@ -244,7 +245,7 @@ def test_registrations_at_once_give_one_lineage(log: Log) -> None:
 
 def test_a_closed_lineage_is_followed_by_the_next_life(log: Log, driver: Driver) -> None:
     """Under a checkpoint of its own; its epochs begin again, and the old life's driver has none of it."""
-    run(log.database, lambda conn: lineages.set_state(conn, driver.lineage, "closed"))
+    Lineages(log.database).set_state(driver.lineage, "closed")
     second = log.start("shop", "per_shop")
 
     assert (driver.lineage, second.lineage) == ("shop/per_shop/1", "shop/per_shop/2")
@@ -254,8 +255,8 @@ def test_a_closed_lineage_is_followed_by_the_next_life(log: Log, driver: Driver)
 
 def test_a_damaged_lineage_is_refused_with_the_way_out(log: Log, driver: Driver) -> None:
     """It stays the live one, so nothing starts beside it, and it does not run."""
-    run(log.database, lambda conn: lineages.set_state(conn, driver.lineage, "damaged"))
-    found = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    Lineages(log.database).set_state(driver.lineage, "damaged")
+    found = Lineages(log.database).live("shop", "per_shop")
 
     assert found
     assert found.lineage == driver.lineage
@@ -281,18 +282,18 @@ def elsewhere(log: Log) -> Iterator[Database]:
 def test_a_sinks_own_database_learns_the_epoch_and_fences_by_it(log: Log, driver: Driver, elsewhere: Database) -> None:
     """The newer driver's adoption ends the older one there, before and after its claim."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
-    run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+    Lineages(elsewhere).adopt(driver)
     with Stage(elsewhere.url) as stage:
         zombie = stage.enter("zombie", unit(elsewhere, driver))
         stage.step(zombie)
         stage.step(zombie)
         newer = log.restart(driver)
-        run(elsewhere, lambda conn: lineages.adopt(conn, newer))
+        Lineages(elsewhere).adopt(newer)
         zombie.finish()
     with pytest.raises(Superseded):
-        run(elsewhere, lambda conn: lineages.check_epoch(conn, driver.lineage, driver.epoch))
+        Lineages(elsewhere).check_epoch(driver.lineage, driver.epoch)
 
-    run(elsewhere, lambda conn: lineages.check_epoch(conn, newer.lineage, newer.epoch))
+    Lineages(elsewhere).check_epoch(newer.lineage, newer.epoch)
     assert isinstance(zombie.error, CommitStateUnknown | Retryable)
     assert ask_at(elsewhere.url, "SELECT epoch FROM results") == []
 
@@ -300,9 +301,9 @@ def test_a_sinks_own_database_learns_the_epoch_and_fences_by_it(log: Log, driver
 def test_an_older_driver_adopts_nothing(log: Log, driver: Driver, elsewhere: Database) -> None:
     """The epoch there never goes back."""
     newer = log.restart(driver)
-    run(elsewhere, lambda conn: lineages.adopt(conn, newer))
+    Lineages(elsewhere).adopt(newer)
     with pytest.raises(Superseded):
-        run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+        Lineages(elsewhere).adopt(driver)
 
     assert ask_at(elsewhere.url, "SELECT epoch FROM onlyonce_private.epochs") == [(newer.epoch,)]
 
@@ -310,7 +311,7 @@ def test_an_older_driver_adopts_nothing(log: Log, driver: Driver, elsewhere: Dat
 def test_adopting_twice_is_adopting_once(log: Log, driver: Driver, elsewhere: Database) -> None:
     """Each output of a query that writes there does it; none disturbs the other."""
     for _ in range(2):
-        run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+        Lineages(elsewhere).adopt(driver)
 
     assert ask_at(elsewhere.url, "SELECT epoch FROM onlyonce_private.epochs") == [(driver.epoch,)]
 
@@ -333,11 +334,11 @@ def test_a_zombies_adoption_leaves_the_sessions_of_the_newer_driver_alone(
     """An older driver stops without effect: it does not even interrupt the one that is at work."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
     newer = log.restart(driver)
-    run(elsewhere, lambda conn: lineages.adopt(conn, newer))
+    Lineages(elsewhere).adopt(newer)
     with Stage(elsewhere.url) as stage:
         live = in_the_middle(stage, elsewhere, newer)
         with pytest.raises(Superseded):
-            run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+            Lineages(elsewhere).adopt(driver)
         live.finish()
 
     assert live.error is None
@@ -347,10 +348,10 @@ def test_a_zombies_adoption_leaves_the_sessions_of_the_newer_driver_alone(
 def test_an_adoption_leaves_its_own_drivers_sessions_alone(log: Log, driver: Driver, elsewhere: Database) -> None:
     """In either database, also where both are on one server."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
-    run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+    Lineages(elsewhere).adopt(driver)
     with Stage(log.url) as stage:
         here, there = in_the_middle(stage, log.database, driver), in_the_middle(stage, elsewhere, driver)
-        run(elsewhere, lambda conn: lineages.adopt(conn, driver))
+        Lineages(elsewhere).adopt(driver)
         here.finish()
         there.finish()
 

@@ -11,13 +11,12 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.operate import retention
-from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
 from onlyonce.operate import sums
-from onlyonce.run import lineage
 from tests.contract.conftest import Log
 from tests.support import long_log, plans
 from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
@@ -73,7 +72,7 @@ def noted(log: Log) -> dict[str, int]:
 
 def begins(log: Log) -> dict[str, Any]:
     """Where a new life would begin now."""
-    return run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None)) or {}
+    return NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None) or {}
 
 
 @pytest.mark.parametrize("opens", [(), (0,), (777,), (1200, 1900)])
@@ -112,13 +111,13 @@ def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:
 
 def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log) -> None:
     """Not for all since its life began; and for these before its second batch has ended. Spark may repeat the last."""
-    assert run(years.database, lambda conn: batches.read_before(conn, STREAM)) == BATCHES - 3
+    assert Batches(years.database).read_before(STREAM) == BATCHES - 3
     with closing(psycopg2.connect(years.url.replace("+psycopg2", ""))) as session, session.cursor() as cursor:
         cursor.execute("UPDATE onlyonce_private.batches SET source_from = NULL WHERE lineage = %s", (STREAM,))
         cursor.execute("SELECT source_from FROM onlyonce_private.batches WHERE lineage = %s LIMIT 1", (STREAM,))
         assert cursor.fetchone() == (None,)
         session.rollback()
-    assert run(years.database, lambda conn: batches.read_before(conn, "shop/per_minute/3")) == -1
+    assert Batches(years.database).read_before("shop/per_minute/3") == -1
 
 
 @pytest.mark.parametrize(
@@ -137,11 +136,8 @@ def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the
     Few rows are looked at, however long the log is.
     """
     after, upto = (int((START + number * MINUTE).timestamp() * 1_000_000) for number in ends)
-    found = run(
-        years.database,
-        lambda conn: batches.met_first(
-            conn, "shop", STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)
-        ),
+    found = Batches(years.database).met_first(
+        "shop", STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)
     )
     values = {
         "instance": "shop",
@@ -155,5 +151,5 @@ def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the
 
     assert (found is None) == (first is None)
     assert found is None or found.told == told
-    assert found is None or not told or found.source_from["reservoirVersion"] == first - 1  # type: ignore[operator]
+    assert found is None or not told or (found.source_from or {})["reservoirVersion"] == first - 1  # type: ignore[operator]
     assert sum(rows for *_, rows in scans) <= 100, scans

@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 
 from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.model.units import Content, UnitId
 from onlyonce.sinks import float_sums
@@ -23,11 +24,11 @@ def test_a_sum_comes_back_as_it_was(log: Log, value: float) -> None:
     content = Content(3, "hash", {"weight": float_sums.of([value])})
 
     def write(connection: object) -> None:
-        units.claim(connection, units.Claim(unit, driver.epoch, "test", "data"))  # type: ignore[arg-type]
-        units.fill(connection, unit, content)  # type: ignore[arg-type]
+        Units(connection).claim(units.Claim(unit, driver.epoch, "test", "data"))  # type: ignore[arg-type]
+        Units(connection).fill(unit, content)  # type: ignore[arg-type]
 
     run(log.database, write)
-    there = run(log.database, lambda conn: units.find(conn, unit))
+    there = Units(log.database).find(unit)
 
     assert there is not None
     same = [other for other in VALUES if there.same_as(Content(3, "hash", {"weight": float_sums.of([other])}))]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.sinks import float_sums
@@ -38,11 +39,11 @@ def claim_first(log: Log, driver: Driver, unit: UnitId, attempt: str, end: str) 
 
     def steps(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            there = units.claim(connection, units.Claim(unit, driver.epoch, attempt, "data"))
+            there = Units(connection).claim(units.Claim(unit, driver.epoch, attempt, "data"))
             yield
             if there is None:
                 put_rows(connection, unit, attempt)
-                units.fill(connection, unit, CONTENT)
+                Units(connection).fill(unit, CONTENT)
             else:
                 compare(unit, there, CONTENT)
             yield
@@ -58,7 +59,7 @@ def check_then_write(log: Log, driver: Driver, unit: UnitId, attempt: str, end: 
 
     def steps(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            there = units.find(connection, unit)
+            there = Units(connection).find(unit)
             yield
             if there is None:
                 put_rows(connection, unit, attempt)
@@ -148,12 +149,12 @@ def test_a_twin_with_other_content_is_stopped_and_writes_nothing(log: Log, drive
     def other(unit: UnitId, attempt: str, content: Content) -> Steps:
         def steps(session: str) -> Iterator[None]:
             with transaction(Database(log.url, session)) as connection:
-                there = units.claim(connection, units.Claim(unit, driver.epoch, attempt, "data"))
+                there = Units(connection).claim(units.Claim(unit, driver.epoch, attempt, "data"))
                 yield
                 if there is not None:
                     compare(unit, there, content)
                 put_rows(connection, unit, attempt)
-                units.fill(connection, unit, content)
+                Units(connection).fill(unit, content)
                 yield
             yield
 

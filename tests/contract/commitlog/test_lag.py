@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onlyonce.cli import look
-from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.lineages import Driver, close_instance, set_state
-from onlyonce.database.connect import run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.views import Views
 from onlyonce.model.batch import Outcome
 from tests.contract.conftest import Log, plan_of
 
@@ -33,25 +33,25 @@ class Stages:
         number, driver = self._number("receive")
         seen_at = self.now - timedelta(seconds=age)
         plan = plan_of(driver, number, system_time=seen_at, source_to={"batch_no": number, "lines": KEPT + 2})
-        batch = run(self.log.database, lambda conn: batches.begin(conn, driver, self.instance, plan, None))
+        batch = Batches(self.log.database).begin(driver, self.instance, plan, None)
         done = Outcome(
             read=KEPT + 2, kept=KEPT, invalid=1, remnant=0, duplicate=1, tide_after=tide, delta_version=number + 1
         )
         if ends:
-            run(self.log.database, lambda conn: batches.end(conn, driver, batch, done))
+            Batches(self.log.database).end(driver, batch, done)
 
     def output(self, query: str, upto: int, *, ends: bool = True, inside: bool = False) -> None:
         """An output batch that has read `events` up to a version."""
         number, driver = self._number(query)
         offset = {"reservoirVersion": upto, "index": 5} if inside else {"reservoirVersion": upto + 1, "index": -1}
         plan = plan_of(driver, number, source_to=offset)
-        batch = run(self.log.database, lambda conn: batches.begin(conn, driver, self.instance, plan, None))
+        batch = Batches(self.log.database).begin(driver, self.instance, plan, None)
         if ends:
-            run(self.log.database, lambda conn: batches.end(conn, driver, batch, Outcome(in_time=0, late=0)))
+            Batches(self.log.database).end(driver, batch, Outcome(in_time=0, late=0))
 
     def lag(self) -> dict[str, dict[str, Any]]:
         """The rows of the view, by stage."""
-        rows = run(self.log.database, lambda conn: views.rows(conn, "lag"))
+        rows = Views(self.log.database).rows("lag")
         return {row["stage"]: row for row in rows if row["pipeline"] == self.instance}
 
     def _number(self, query: str) -> tuple[int, Driver]:
@@ -165,13 +165,13 @@ def test_only_live_lineages_are_shown_and_a_new_life_begins_where_it_was_told(st
     for age in (50_000, 40_000):
         stages.receive(age)
     old = stages.drivers["slow"]
-    run(stages.log.database, lambda conn: set_state(conn, old.lineage, "closed"))
+    Lineages(stages.log.database).set_state(old.lineage, "closed")
     stages.log.start("shop", "slow")
     stages.log.rows(
         "UPDATE onlyonce_private.lineages SET start_from = '{\"version\": 2}' WHERE lineage = 'shop/slow/2'"
     )
     bounded = Stages(stages.log, "shop@1")
-    run(stages.log.database, lambda conn: close_instance(conn, "shop@1"))
+    Lineages(stages.log.database).close_instance("shop@1")
     lag = stages.lag()
 
     assert lag["slow"]["lineage"] == "shop/slow/2"

@@ -11,8 +11,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
@@ -155,7 +156,7 @@ def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_tol
     assert upto == last | {OLD_STREAM: 999}
     assert folded == sum(upto.values()) + len(upto)
     assert years.rows(BY_SUMS) == [(*row[:-1], row[0] != OLD_STREAM) for row in plain]
-    told = run(years.database, lambda conn: views.rows(conn, "not_conserved"))
+    told = Views(years.database).rows("not_conserved")
     assert [(row["lineage"], row["batch"]) for row in told] == [(OLD_STREAM, 1000)]
     assert sums.fold(years.database) == 0
 
@@ -168,8 +169,8 @@ def test_a_query_that_reads_the_log_from_its_beginning_is_noticed(years: Log) ->
 
 
 ASIDE: list[Callable[[Any], Any]] = [
-    lambda conn: batches.frontier(conn, "shop"),
-    lambda conn: backfills.frontier_at(conn, "shop", BATCHES),
+    lambda conn: Batches(conn).frontier("shop"),
+    lambda conn: Backfills(conn).frontier_at("shop", BATCHES),
 ]
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import lineages, long_runs, views
-from onlyonce.commitlog.long_runs import Taken
-from onlyonce.database.connect import Database, forget_connections, run, transaction
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.long_runs import LongRuns, Taken
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database, forget_connections, transaction
 from onlyonce.model.errors import OnlyonceError, Refused, Superseded
 from onlyonce.model.run.long_run import Stopped
 from onlyonce.run import long_run, standby
@@ -39,7 +40,7 @@ def log(log: Log) -> Log:
 
 def take(log: Log, driver: str = "m:1:a", beat: timedelta = LONG) -> Taken:
     """A driver takes the place."""
-    return run(log.database, lambda conn: long_runs.take(conn, "shop", "run", driver, every=EVERY, beat=beat))
+    return LongRuns(log.database).take("shop", "run", driver, every=EVERY, beat=beat)
 
 
 def states(log: Log) -> list[tuple[Any, ...]]:
@@ -62,7 +63,7 @@ def test_a_start_waits_for_another_that_has_not_committed(log: Log) -> None:
 
     def starts(session: str) -> Any:
         with transaction(Database(log.url, session)) as connection:
-            long_runs.take(connection, "shop", session, session, every=EVERY, beat=LONG)
+            LongRuns(connection).take("shop", session, session, every=EVERY, beat=LONG)
             yield
         yield
 
@@ -90,8 +91,8 @@ def test_one_whose_heartbeat_has_ended_is_overtaken_and_told_so(log: Log) -> Non
     dead, newer = take(log, beat=SHORT), take(log, "m:2:b")
 
     with pytest.raises(Superseded, match="attempt 1"):
-        run(log.database, lambda conn: long_runs.beat(conn, dead, 4))
-    run(log.database, lambda conn: long_runs.end(conn, dead, 4, 75, "late"))
+        LongRuns(log.database).beat(dead, 4)
+    LongRuns(log.database).end(dead, 4, 75, "late")
 
     assert newer.attempt == 2
     assert states(log) == [(2, "running", "m:2:b", 0, None, None)]
@@ -103,14 +104,14 @@ def test_a_heartbeat_waits_for_no_commit_and_keeps_none_waiting(log: Log) -> Non
 
     def unit(session: str) -> Any:
         with transaction(Database(log.url, session)) as connection:
-            lineages.check_epoch(connection, driver.lineage, driver.epoch)
+            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
             connection.exec_driver_sql("SELECT 1 FROM onlyonce_private.pipelines FOR SHARE")
             yield
         yield
 
     def beat(session: str) -> Any:
         with transaction(Database(log.url, session)) as connection:
-            long_runs.beat(connection, taken, 1)
+            LongRuns(connection).beat(taken, 1)
             yield
         yield
 
@@ -125,34 +126,34 @@ def test_a_heartbeat_waits_for_no_commit_and_keeps_none_waiting(log: Log) -> Non
 def test_a_stop_is_told_by_the_next_beat_and_forgotten_by_the_next_driver(log: Log) -> None:
     """It is of one run: who starts the pipeline again means it."""
     taken = take(log)
-    before = run(log.database, lambda conn: long_runs.beat(conn, taken, 1))
-    asked = run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
-    after = run(log.database, lambda conn: long_runs.beat(conn, taken, 2))
+    before = LongRuns(log.database).beat(taken, 1)
+    asked = LongRuns(log.database).ask_stop("shop")
+    after = LongRuns(log.database).beat(taken, 2)
 
     assert (before, asked, after) == (False, True, True)
     assert [row[1] for row in states(log)] == ["stopping"]
-    run(log.database, lambda conn: long_runs.end(conn, taken, 2, 0, None))
-    assert run(log.database, lambda conn: long_runs.ask_stop(conn, "shop")) is False
+    LongRuns(log.database).end(taken, 2, 0, None)
+    assert LongRuns(log.database).ask_stop("shop") is False
     assert states(log) == [(1, "stopped", "m:1:a", 2, 0, None)]
     newer = take(log, "m:2:b")
-    assert run(log.database, lambda conn: long_runs.beat(conn, newer, 0)) is False
+    assert LongRuns(log.database).beat(newer, 0) is False
 
 
 def test_the_view_tells_of_a_driver_that_was_lost(log: Log) -> None:
     """By its heartbeat; and one that was lost and then asked to stop is not waited for."""
     take(log, beat=SHORT)
     assert [row[1] for row in states(log)] == ["lost"]
-    found = run(log.database, lambda conn: long_runs.look(conn, "shop"))
+    found = LongRuns(log.database).look("shop")
     assert found
     assert found.lost
-    run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
+    LongRuns(log.database).ask_stop("shop")
     assert [row[1] for row in states(log)] == ["stopped"]
 
 
 def test_before_the_first_long_run_there_is_none(log: Log) -> None:
     """Neither in the view nor for who asks; asking it to stop changes nothing."""
-    assert run(log.database, lambda conn: long_runs.ask_stop(conn, "shop")) is False
-    assert run(log.database, lambda conn: long_runs.look(conn, "shop")) is None
+    assert LongRuns(log.database).ask_stop("shop") is False
+    assert LongRuns(log.database).look("shop") is None
     assert states(log) == []
 
 
@@ -161,12 +162,12 @@ def test_status_and_lag_say_that_it_is_running(log: Log) -> None:
     taken = take(log)
 
     def told() -> list[Any]:
-        status = run(log.database, lambda conn: views.rows(conn, "status"))
-        lag = run(log.database, lambda conn: views.rows(conn, "lag"))
+        status = Views(log.database).rows("status")
+        lag = Views(log.database).rows("lag")
         return [row["state"] for row in status] + [row["long_run"] for row in lag]
 
     assert told() == ["running", "running"]
-    run(log.database, lambda conn: long_runs.end(conn, taken, 0, 0, None))
+    LongRuns(log.database).end(taken, 0, 0, None)
     assert told() == ["live", "stopped"]
 
 
@@ -198,7 +199,7 @@ def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, ho
     def turn() -> bool:
         batches.append(len(batches))
         if how == "onlyonce stop":
-            run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
+            LongRuns(log.database).ask_stop("shop")
         else:
             os.kill(os.getpid(), signal.SIGTERM if how == "SIGTERM" else signal.SIGINT)
         return True
@@ -351,7 +352,7 @@ def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Lo
             "current_database()"
         )
         until(lambda: log.rows(places) == [(2,)], "one that stands by")  # it has looked who is at work by then
-        run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
+        LongRuns(log.database).ask_stop("shop")
         mine.turns(lambda: True, timedelta(milliseconds=10))
 
     hold(work)

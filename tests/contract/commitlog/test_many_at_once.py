@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import Connection, event
 
 from onlyonce.commitlog import batches, units
-from onlyonce.commitlog.outputs import backfills, panes
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
+from onlyonce.commitlog.outputs.panes import Panes
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.frontier import Frontier
@@ -51,7 +53,7 @@ def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Lo
     """Counts, panes written whole, panes written as they come, and a backfill of them; none has a statement of its
     own."""
     driver = log.start(query="bursts")
-    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
+    batch = Batches(log.database).begin(driver, "shop", plan_of(driver), Frontier())
     made = windows()
     [starts, ends, ones], none = made.columns, pa.nulls(SESSIONS)
     pairs = pa.table([starts, ends, ones, pc.subtract(ones, 1), none, none, none], batches.COUNTED.names).cast(
@@ -61,10 +63,10 @@ def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Lo
 
     def end(conn: Connection) -> None:
         event.listen(conn, "before_cursor_execute", lambda _c, _k, statement, *_: statements.append(statement))
-        batches.count_windows(conn, batch, "bursts", pairs)
-        batches.add_panes(conn, batch, "shop", "bursts", made, final=True)
-        panes.add_rows(conn, batch, "shop", "raw", made.slice(0, FEWER))
-        batches.end(conn, driver, batch, Outcome(in_time=SESSIONS, late=0))
+        Batches(conn).count_windows(batch, "bursts", pairs)
+        Batches(conn).add_panes(batch, "shop", "bursts", made, final=True)
+        Panes(conn).add_rows(batch, "shop", "raw", made.slice(0, FEWER))
+        Batches(conn).end(driver, batch, Outcome(in_time=SESSIONS, late=0))
 
     run(log.database, end)
 
@@ -79,11 +81,11 @@ def backfilled(log: Log) -> None:
     """Some of them again, by a backfill: the next generation of each."""
     span = Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1000 * FEWER)
     request = Request("shop", "bursts", span, "person", "d1")
-    driver = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
-    number = run(log.database, lambda conn: backfills.begin(conn, driver, request, 1))
+    driver = Backfills(log.database).open_lineage(request, "run")
+    number = Backfills(log.database).begin(driver, request, 1)
     counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
     made = windows().slice(0, FEWER).append_column("lookups", pa.nulls(FEWER, pa.string()))
-    run(log.database, lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": made}, counts))
+    Backfills(log.database).end(driver, request, number, span, {"bursts": made}, counts)
 
     last = "SELECT generation, count(*) FROM onlyonce_private.panes WHERE output = 'bursts' GROUP BY 1 ORDER BY 1"
     assert patient(log, last) == [(0, SESSIONS), (1, FEWER)]
@@ -92,26 +94,24 @@ def backfilled(log: Log) -> None:
 def test_a_thousand_units_end_their_batch(log: Log) -> None:
     """Each in a transaction of its own, as tasks commit them; those of a sink without rows together."""
     driver = log.start()
-    batch: Batch = run(
-        log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver, partitions=UNITS), Frontier())
-    )
+    batch: Batch = Batches(log.database).begin(driver, "shop", plan_of(driver, partitions=UNITS), Frontier())
     for partition in range(UNITS):
         run(log.database, partial(commit, unit=UnitId(driver.lineage, 0, "events", partition), epoch=driver.epoch))
     other, nothing = log.start(query="out"), Content(0, "")
-    run(log.database, lambda conn: units.commit_alike(conn, other.lineage, 0, "out", UNITS, other.epoch, nothing))
+    Units(log.database).commit_alike(other.lineage, 0, "out", UNITS, other.epoch, nothing)
 
-    total = run(log.database, lambda conn: batches.end_receive(conn, driver, batch, UNITS, 1, bounded=False))
+    total = Batches(log.database).end_receive(driver, batch, UNITS, 1, bounded=False)
 
     assert total["kept"] == UNITS
-    assert len(run(log.database, lambda conn: units.contents(conn, other.lineage, 0, "out"))) == UNITS
+    assert len(Units(log.database).contents(other.lineage, 0, "out")) == UNITS
     assert patient(log, "SELECT state FROM onlyonce.batches") == [("committed",)]
 
 
 def commit(conn: Connection, unit: UnitId, epoch: int) -> None:
     """A unit with one record."""
-    units.claim(conn, units.Claim(unit, epoch, "test", "witness"))
-    units.fill(
-        conn, unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON)
+    Units(conn).claim(units.Claim(unit, epoch, "test", "witness"))
+    Units(conn).fill(
+        unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON)
     )
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import panes
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.batch import Outcome
 from onlyonce.model.windows import Fixed
-from onlyonce.run import lineage
 from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
 from tests.contract.conftest import Log, plan_of
 
@@ -37,10 +38,10 @@ def write(log: Log, driver: Driver, number: int, tide: datetime, windows: dict[i
     plan = plan_of(driver, number, source_to=offset, facts={"stateless": True})
 
     def end(conn: Any) -> None:
-        batch = batches.begin(conn, driver, "shop", plan, None)
-        panes.add_rows(conn, batch, "shop", "per_shop", written)
-        panes.close(conn, "shop", OUTPUT, ["per_shop"], number)
-        batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
+        batch = Batches(conn).begin(driver, "shop", plan, None)
+        Panes(conn).add_rows(batch, "shop", "per_shop", written)
+        Panes(conn).close("shop", OUTPUT, ["per_shop"], number)
+        Batches(conn).end(driver, batch, Outcome(in_time=0, late=0))
 
     run(log.database, end)
     run(log.database, end)
@@ -71,15 +72,15 @@ def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateles
     plan = plan_of(driver, source_to=offset, facts={"stateless": stateless})
 
     def work(conn: Any) -> None:
-        batch = batches.begin(conn, driver, "shop", plan, None)
+        batch = Batches(conn).begin(driver, "shop", plan, None)
         met = [{"window_start": DAY, "window_end": DAY + HOUR, "in_time": 1, "late": 0}]
-        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist(met, batches.COUNTED))
-        batches.end(conn, driver, batch, Outcome(in_time=1, late=0))
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(met, batches.COUNTED))
+        Batches(conn).end(driver, batch, Outcome(in_time=1, late=0))
 
     run(log.database, work)
-    run(log.database, lambda conn: lineage._relive(conn, "shop", "per_shop", driver, None))
+    NewLives(log.database).begin("shop", "per_shop", driver, None)
 
-    life = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    life = Lineages(log.database).live("shop", "per_shop")
     assert life is not None
     assert life.start_from == {"version": 0, "counted_upto": 7, "closed_by": -1} | (
         {"rows_from": 8} if stateless else {}

@@ -10,8 +10,9 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Session
 
-from onlyonce.commitlog import batches, views
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.views import Views
+from onlyonce.database.connect import Database
 from onlyonce.database.statements import queries
 from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
@@ -28,9 +29,9 @@ VIEWS = {
 def log(log: Log) -> Log:
     """A log with something in it, in a database with the rights that the product's own has."""
     driver = log.start("shop", "receive")
-    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    batch = Batches(log.database).begin(driver, "shop", plan_of(driver), None)
     done = Outcome(read=3, kept=2, invalid=1, remnant=0, duplicate=0, tide_after=NOON, delta_version=1)
-    run(log.database, lambda conn: batches.end(conn, driver, batch, done))
+    Batches(log.database).end(driver, batch, done)
     admin = log.server.url("admin")
     ask(admin, f'REVOKE ALL ON DATABASE "{log.name}" FROM PUBLIC')
     ask(admin, f'GRANT CONNECT ON DATABASE "{log.name}" TO onlyonce_reader')
@@ -111,9 +112,9 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
     }
     database = Database(log.server.url("reader", log.name))
 
-    found = run(database, lambda conn: views.rows(conn, query, **values))
+    found = Views(database).rows(query, **values)
 
-    assert found == run(log.database, lambda conn: views.rows(conn, query, **values)) or query in (
+    assert found == Views(log.database).rows(query, **values) or query in (
         "signs_of_life",
         "lag",
     )
@@ -214,6 +215,6 @@ def test_the_reader_sees_nobody_elses_passwords_or_queries(reader: Session) -> N
 def test_a_statement_with_two_columns_of_one_name_gives_both(log: Log) -> None:
     """Each under a name of its own, in order."""
     statement = "SELECT count(*), sum(1) AS sum, sum(2) AS sum, 7 AS sum_2"
-    [row] = run(Database(log.url), lambda conn: views.free(conn, statement))
+    [row] = Views(Database(log.url)).free(statement)
 
     assert list(row.items()) == [("count", 1), ("sum", 1), ("sum_3", 2), ("sum_2", 7)]

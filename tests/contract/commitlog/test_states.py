@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.outputs import states
-from onlyonce.commitlog.outputs.states import State
-from onlyonce.database.connect import run
+from onlyonce.commitlog.outputs.states import State, States
 from tests.contract.conftest import Log
 
 SEEN = (
@@ -23,7 +21,7 @@ def told(
 ) -> list[tuple[Any, ...]]:
     """What the view has after a batch has told so."""
     state = State(0, kind, rows_in, rows_out, timers, timers, 2048, 4096)
-    run(log.database, lambda conn: states.note(conn, "shop/both/1", batch, [state]))
+    States(log.database).note("shop/both/1", batch, [state])
     return log.rows(SEEN)
 
 

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import batches, closes, turns, units, views
+from onlyonce.commitlog import units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.closes import Closes
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.turns import Turns
+from onlyonce.commitlog.units import Units
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, to_micros
 from onlyonce.model.frontier import Frontier
@@ -37,7 +42,7 @@ def begin(log: Log, driver: Driver, number: int, source: str, sources: tuple[str
         source_to={"source": source, "lines": 1, "batch_no": number},
         system_time=NOON + number * MINUTE,
     )
-    return run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, None, sources=sources))
+    return Batches(log.database).begin(driver, "shop", plan, None, sources=sources)
 
 
 def whole(
@@ -49,9 +54,9 @@ def whole(
 
     def end(conn: Any) -> None:
         unit = UnitId(driver.lineage, number, "events", 0)
-        units.claim(conn, units.Claim(unit, driver.epoch, "test", "witness"))
-        units.fill(conn, unit, Content(1, "x"), counts)
-        batches.end_receive(conn, driver, batch, 1, number + 1, bounded=False)
+        Units(conn).claim(units.Claim(unit, driver.epoch, "test", "witness"))
+        Units(conn).fill(unit, Content(1, "x"), counts)
+        Batches(conn).end_receive(driver, batch, 1, number + 1, bounded=False)
 
     run(log.database, end)
     return batch
@@ -59,7 +64,7 @@ def whole(
 
 def tide(log: Log) -> int | None:
     """How far the pipeline is."""
-    return run(log.database, lambda conn: batches.frontier(conn, "shop")).tide
+    return Batches(log.database).frontier("shop").tide
 
 
 def micros(time: datetime) -> int:
@@ -79,10 +84,10 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
     first = begin(log, driver, 2, "web")
 
     def idle(conn: Any) -> None:
-        known = turns.known(conn, "shop")
+        known = Turns(conn).known("shop")
         later = Tides({**known.of, "till": replace(known.of["till"], idle=True)})
-        number, _, _ = closes.begin(conn, driver, "idle", Frontier(tide=later.least()), later)
-        closes.end(conn, driver, number, 9)
+        number, _, _ = Closes(conn).begin(driver, "idle", Frontier(tide=later.least()), later)
+        Closes(conn).end(driver, number, 9)
 
     run(log.database, idle)
     assert tide(log) == micros(NOON + 9 * MINUTE)
@@ -107,7 +112,7 @@ def test_lag_and_sources_tell_each_source_and_whom_the_watermark_waits_for(log: 
     whole(log, driver, 1, "till", NOON)
     begin(log, driver, 2, "till", (*SOURCES, "kiosk"))
 
-    rows = run(log.database, lambda conn: views.rows(conn, "lag"))
+    rows = Views(log.database).rows("lag")
     shown = [
         (row["stage"], row["max_event_time"], row["idle"], row["holds_watermark"], row["batches_waiting"])
         for row in rows

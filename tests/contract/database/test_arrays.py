@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +13,12 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills, panes, rejections
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.outputs import panes, rejections
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
+from onlyonce.commitlog.outputs.panes import Panes
+from onlyonce.commitlog.outputs.rejections import Rejections
 from onlyonce.database import arrays
 from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import Outcome, to_micros
@@ -101,7 +103,7 @@ def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driv
     ]  # fmt: skip
     told, whose = pa.Table.from_pylist(rows, rejections.REJECTED), {"lineage": driver.lineage, "batch_id": 0}
     for _ in range(2):
-        run(log.database, lambda conn: rejections.note(conn, "shop", "per_shop", whose, told))
+        Rejections(log.database).note("shop", "per_shop", whose, told)
 
     found = (
         "SELECT window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, "
@@ -119,14 +121,14 @@ def test_a_batch_whose_answer_was_lost_has_its_windows_once(log: Log, driver: Dr
     counts = pa.table(
         [*made.columns[:2], [2] * 7, [1] * 7, [None, 3] * PAGE + [0], [None] * 7, [NOON] * 7], batches.COUNTED
     )
-    batch = run(database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
+    batch = Batches(database).begin(driver, "shop", plan_of(driver), Frontier())
 
     def end(conn: Connection) -> None:
-        batches.count_windows(conn, batch, "per_shop", counts)
-        batches.add_panes(conn, batch, "shop", "whole", made, final=True)
-        panes.add_rows(conn, batch, "shop", "raw", made)
-        panes.hold(conn, batch, "shop", "fired", held)
-        batches.end(conn, driver, batch, Outcome(in_time=14, late=7))
+        Batches(conn).count_windows(batch, "per_shop", counts)
+        Batches(conn).add_panes(batch, "shop", "whole", made, final=True)
+        Panes(conn).add_rows(batch, "shop", "raw", made)
+        Panes(conn).hold(batch, "shop", "fired", held)
+        Batches(conn).end(driver, batch, Outcome(in_time=14, late=7))
 
     proxy.cut_next(how)
     run(database, end)
@@ -152,12 +154,9 @@ def test_two_batches_that_are_ended_again_add_their_rows_once_to_the_sessions_th
     """As they come one after the other: the first ends twice, then the second."""
     shared, own = sessions(PAGE + 1), sessions(PAGE, first=PAGE + 1, rows=7)
     for number, windows in enumerate((shared, pa.concat_tables([shared, own]))):
-        batch = run(
-            log.database,
-            partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, number), known=Frontier()),
-        )
+        batch = Batches(log.database).begin(driver, "shop", plan_of(driver, number), Frontier())
         for _ in range(2):
-            run(log.database, partial(panes.add_rows, batch=batch, instance="shop", output="raw", windows=windows))
+            Panes(log.database).add_rows(batch, "shop", "raw", windows)
 
     assert log.multiset(WINDOWS.format("raw")) == known(shared, 2, final=False, batch=1) + known(
         own, 7, final=False, batch=1
@@ -167,19 +166,16 @@ def test_two_batches_that_are_ended_again_add_their_rows_once_to_the_sessions_th
 @pytest.mark.usefixtures("small")
 def test_a_backfill_keeps_what_each_window_saw_of_the_lookups(log: Log, driver: Driver) -> None:
     """JSON of any signs, and null, beside each other."""
-    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
+    batch = Batches(log.database).begin(driver, "shop", plan_of(driver), Frontier())
     made = sessions(len(LOOKUPS))
-    run(log.database, lambda conn: batches.add_panes(conn, batch, "shop", "per_shop", made, final=True))
+    Batches(log.database).add_panes(batch, "shop", "per_shop", made, final=True)
     request = Request("shop", "per_shop", Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1), "person", "d1")
-    again = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
-    number = run(log.database, lambda conn: backfills.begin(conn, again, request, 1))
+    again = Backfills(log.database).open_lineage(request, "run")
+    number = Backfills(log.database).begin(again, request, 1)
     seen = pa.array([None if one is None else json.dumps(one) for one in LOOKUPS], pa.string())
     counts = {"in_time": 1, "late": 0, "windows": len(LOOKUPS), "rows": len(LOOKUPS)}
-    run(
-        log.database,
-        lambda conn: backfills.end(
-            conn, again, request, number, request.span, {"per_shop": made.append_column("lookups", seen)}, counts
-        ),
+    Backfills(log.database).end(
+        again, request, number, request.span, {"per_shop": made.append_column("lookups", seen)}, counts
     )
 
     found = log.rows("SELECT generation, lookups FROM onlyonce_private.panes ORDER BY generation, window_start")

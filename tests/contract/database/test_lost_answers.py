@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches, closes, units
-from onlyonce.commitlog.batches import COUNTED, WRITTEN
+from onlyonce.commitlog import units
+from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches
+from onlyonce.commitlog.closes import Closes
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import CommitStateUnknown, Retryable
@@ -89,10 +91,10 @@ def test_run_does_idempotent_work_once_however_its_commits_are_lost(
     tries: list[Content | None] = []
 
     def work(connection: Connection) -> Content | None:
-        there = units.claim(connection, units.Claim(unit, driver.epoch, f"try {len(tries)}", "witness"))
+        there = Units(connection).claim(units.Claim(unit, driver.epoch, f"try {len(tries)}", "witness"))
         tries.append(there)
         if there is None:
-            units.fill(connection, unit, Content(4, "x"))
+            Units(connection).fill(unit, Content(4, "x"))
         return there
 
     proxy.cut_next(*cuts)
@@ -121,18 +123,18 @@ def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, prox
     written = pa.Table.from_pylist([window | {"rows": 2}], WRITTEN)
 
     def end(connection: Connection) -> None:
-        batches.count_windows(connection, batch, "per_shop", counts)
-        batches.add_panes(connection, batch, "shop", "per_shop", written, final=True)
-        batches.end(connection, driver, batch, Outcome(in_time=5, late=1))
+        Batches(connection).count_windows(batch, "per_shop", counts)
+        Batches(connection).add_panes(batch, "shop", "per_shop", written, final=True)
+        Batches(connection).end(driver, batch, Outcome(in_time=5, late=1))
 
     proxy.cut_next(how)
-    batch = run(database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    batch = Batches(database).begin(driver, "shop", plan_of(driver), None)
     proxy.cut_next(how)
     run(database, end)
     proxy.cut_next(how)
-    number, _, _ = run(database, lambda conn: closes.begin(conn, driver, "ended", batch.frontier))
+    number, _, _ = Closes(database).begin(driver, "ended", batch.frontier)
     proxy.cut_next(how)
-    run(database, lambda conn: closes.end(conn, driver, number, 3))
+    Closes(database).end(driver, number, 3)
 
     assert proxy.cuts == 4
     assert batch.plan == plan_of(driver)

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.units import Units
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, forget_connections, run, transaction
 from onlyonce.database.formats import make_home
@@ -127,7 +128,7 @@ def test_a_session_ended_at_its_commit_is_neither_done_nor_failed(log: Log, driv
 
     def ended() -> None:
         with transaction(driver.session(log.database)) as connection:
-            units.claim(connection, units.Claim(UnitId(driver.lineage, 0, "s", 0), driver.epoch, "x", "data"))
+            Units(connection).claim(units.Claim(UnitId(driver.lineage, 0, "s", 0), driver.epoch, "x", "data"))
             end_session(log, driver)
 
     with pytest.raises(CommitStateUnknown):
@@ -159,13 +160,13 @@ def test_a_lock_that_is_not_given_up_ends_in_retryable(
 
     def second() -> None:
         with transaction(Database(log.url, "onlyonce/second")) as connection:
-            units.claim(connection, replace(claim, attempt="second"))
+            Units(connection).claim(replace(claim, attempt="second"))
 
     with transaction(log.database) as connection:
-        units.claim(connection, claim)
+        Units(connection).claim(claim)
         with pytest.raises(Retryable, match="lock timeout"):
             second()
-        units.fill(connection, unit, Content(0, ""))
+        Units(connection).fill(unit, Content(0, ""))
 
     assert log.rows("SELECT attempt FROM onlyonce_private.units") == [("first",)]
 
@@ -237,14 +238,14 @@ def test_a_server_killed_in_mid_transaction_comes_back_and_the_work_goes_on(
     def unit(partition: int) -> Callable[[Connection], None]:
         def work(connection: Connection) -> None:
             wanted = UnitId(driver.lineage, 0, "per_shop", partition)
-            there = units.claim(connection, units.Claim(wanted, driver.epoch, "x", "data"))
+            there = Units(connection).claim(units.Claim(wanted, driver.epoch, "x", "data"))
             tries.append(partition)
             if there is None:
                 insert = "INSERT INTO results SELECT :unit, n FROM generate_series(1, 3) n"
                 connection.execute(text(insert), {"unit": str(wanted)})
                 if tries == [0, 1]:
                     kill(own_server)
-                units.fill(connection, wanted, Content(3, "x"))
+                Units(connection).fill(wanted, Content(3, "x"))
 
         return work
 

@@ -16,8 +16,8 @@ import psycopg2
 import pytest
 from sqlalchemy import make_url, text
 
-from onlyonce.commitlog import authorities, lineages
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import task_sessions
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.local.processes import wait_until
@@ -105,7 +105,7 @@ def test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks(log: Log, d
 
     def fenced(database: Database) -> None:
         with transaction(database) as connection:
-            lineages.check_epoch(connection, driver.lineage, driver.epoch)
+            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
             connection.exec_driver_sql("CREATE TABLE results (n int)")
             newer.append(log.restart(driver))
             connection.exec_driver_sql("SELECT 1")

@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from onlyonce.commitlog import long_runs
-from onlyonce.database.connect import run
+from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.local import stopping
 from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Retryable
@@ -90,13 +89,13 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
     """It lives by its heartbeat, also between two turns, where it has no session."""
     shop.receive(("a", at(0)))
     beat = timedelta(minutes=1)
-    taken = run(shop.log.database, lambda conn: long_runs.take(conn, "shop", "run", "driver 1", every=beat, beat=beat))
+    taken = LongRuns(shop.log.database).take("shop", "run", "driver 1", every=beat, beat=beat)
     told: list[list[str]] = []
 
     def watch(working: list[str]) -> None:
         told.append(working)
-        if run(shop.log.database, lambda conn: long_runs.beat(conn, taken, 3)) and len(told) == 2:
-            run(shop.log.database, lambda conn: long_runs.end(conn, taken, 3, 0, None))
+        if LongRuns(shop.log.database).beat(taken, 3) and len(told) == 2:
+            LongRuns(shop.log.database).end(taken, 3, 0, None)
             shop.die()
 
     report = stopping.stop("shop", patience_seconds=60, airflow=None, watch=watch)

@@ -16,8 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import lineages
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Batch
 from onlyonce.operate import archive, collect
@@ -92,7 +91,7 @@ class Shop:
 
     def close(self, instance: str) -> None:
         """A bounded run has finished."""
-        run(self.log.database, lambda conn: lineages.close_instance(conn, instance))
+        Lineages(self.log.database).close_instance(instance)
 
     @property
     def places(self) -> dict[str, str]:

@@ -13,10 +13,11 @@ import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup, collector
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.collector import Collector
 from onlyonce.catalog.packed import Ids, pack
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.report import Report
@@ -52,7 +53,7 @@ class Stream:
         time = datetime.fromtimestamp(bucket * 600, UTC)
         plan = plan_of(self.driver, self.next, bucket=bucket, system_time=time, partitions=1)
         self.next += 1
-        return run(self.log.database, lambda conn: batches.begin(conn, self.driver, self.instance, plan, None))
+        return Batches(self.log.database).begin(self.driver, self.instance, plan, None)
 
     def place(self, batch: Batch, **changed: Any) -> catalog.Place:
         """Where the one unit of a batch is."""
@@ -63,8 +64,8 @@ class Stream:
         """Its chunk and its end."""
         if ids is not None:
             packed = pack(ids)
-            run(self.log.database, lambda conn: catalog.add(conn, self.place(batch), packed, bloom.make(ids)))
-        run(self.log.database, lambda conn: batches.end(conn, self.driver, batch, NOTHING))
+            Chunks(self.log.database).add(self.place(batch), packed, bloom.make(ids))
+        Batches(self.log.database).end(self.driver, batch, NOTHING)
 
     def batch(self, bucket: int) -> None:
         """A whole batch; its one id is its bucket."""
@@ -237,7 +238,7 @@ def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: S
         "SELECT bucket, lineage, batch_id FROM onlyonce_private.catalog_chunks ORDER BY 1 DESC LIMIT 1"
     )
     key, left = catalog.ChunkKey(bucket, lineage, batch_id, 0), an_id(7)
-    run(stream.log.database, lambda conn: catalog.replace_ids(conn, "shop", key, pack(left), bloom.make(left)))
+    Chunks(stream.log.database).replace_ids("shop", key, pack(left), bloom.make(left))
     assert listed() == there()
     assert catalog.Chunk.of(key, pack(left)).ids_hash in {row[-1] for row in listed()}
 
@@ -402,7 +403,7 @@ def test_a_collector_killed_after_the_floor_leaves_work_for_the_next(stream: Str
     """The floor is stored before the first drop; the buckets are then below it and go the next time."""
     for bucket in STEADY:
         stream.batch(bucket)
-    run(stream.log.database, lambda conn: collector.raise_floor(conn, "shop", DAY))
+    Collector(stream.log.database).raise_floor("shop", DAY)
     begun = stream.begin(max(STEADY) + 1)
 
     assert stream.buckets == set(STEADY)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog.operate import compaction as noted
-from onlyonce.database.connect import run
+from onlyonce.commitlog.operate.compaction import Compactions
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
@@ -38,7 +37,7 @@ def fill(shop: Shop, first: int = 0, batches: int = 5) -> None:  # noqa: F811
         shop.output(query)
 
 
-def compact(shop: Shop) -> dict[str, Any]:  # noqa: F811
+def compact(shop: Shop) -> compaction.Compacted:  # noqa: F811
     """Compact once."""
     [done] = compaction.compact(shop.log.database, "shop", dry_run=False)
     return done
@@ -53,7 +52,7 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     assert delta.latest(shop.events) == version
     first, second = compact(shop), compact(shop)
 
-    assert (first["files after"], second["new files"]) == (1, 0)
+    assert (first.files_after, second.new_files) == (1, 0)
     assert rows(shop) == before
     assert log_entries.added(shop.events, delta.latest(shop.events)) == []  # no stream sees them again
     times = (
@@ -64,7 +63,7 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     )
     assert times == sorted(times)
     assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 4
-    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == first["up to version"]
+    assert Compactions(shop.log.database).compacted("shop") == first.upto
 
 
 def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> None:  # noqa: F811
@@ -95,7 +94,7 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
 
     done = compact(shop)
 
-    assert (done["up to version"], done["held by"]) == (read, "per_shop")
+    assert (done.upto, done.held_by) == (read, "per_shop")
     for version in range(read + 1, delta.latest(shop.events)):
         assert all(on_disk(file.path).exists() for file in log_entries.added(shop.events, version))
 
@@ -117,8 +116,8 @@ def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(sh
 
     done = compact(shop)
 
-    assert (done["up to version"], done["held by"]) == (planned, "later")
-    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == planned
+    assert (done.upto, done.held_by) == (planned, "later")
+    assert Compactions(shop.log.database).compacted("shop") == planned
     there = set(DeltaTable(str(shop.events)).file_uris())
     for version in range(planned + 1, delta.latest(shop.events)):
         assert {str(file.path) for file in log_entries.added(shop.events, version)} <= there
@@ -129,15 +128,15 @@ def test_what_is_compacted_is_not_held_by_an_open_window_that_began_there(shop: 
     fill(shop)
     begins_later(shop)
     shop.output("later")
-    upto = compact(shop)["up to version"]
+    upto = compact(shop).upto
     fill(shop, 5)
     shop.output("later", opens=(at(5),))
     shop.output("later")
 
     done = compact(shop)
 
-    assert done["held by"] is None
-    assert done["up to version"] > upto
+    assert done.held_by is None
+    assert done.upto > upto
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_the_log_of_the_table_is_cut_at_a_checkpoint_that_nobody_may_need_to_loo
     fill(shop)
     compact(shop)
     fill(shop, 5)
-    upto = compact(shop)["up to version"]
+    upto = compact(shop).upto
     there = {
         version: DeltaTable(str(shop.events), version=version).to_pyarrow_table().num_rows
         for version in range(upto, delta.latest(shop.events) + 1)

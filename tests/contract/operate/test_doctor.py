@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.asked import parse
-from onlyonce.catalog import merging
-from onlyonce.catalog.merging import Crowd
+from onlyonce.catalog.merging import Crowd, Merging
 from onlyonce.cli import app
-from onlyonce.commitlog import authorities, lineages
-from onlyonce.database.connect import Database, forget_connections, run
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.database.connect import Database, forget_connections
 from onlyonce.declare import loading as declarations
 from onlyonce.model import stored_names
 from onlyonce.operate import disk_state, doctor, repairs
@@ -194,7 +194,7 @@ def test_a_begun_batch_that_no_run_could_end_names_what_comes_first(
     shop.log.rows(
         "UPDATE onlyonce_private.batches SET declaration_hash = %s WHERE state = 'begun'", shop.declared("balance").hash
     )
-    run(shop.log.database, lambda conn: lineages.set_state(conn, "shop/per_shop/1", "damaged"))
+    Lineages(shop.log.database).set_state("shop/per_shop/1", "damaged")
     blocked = next(one for one in examined() if one["finding"] == "begun batch")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(settings.ROOT / "jobs" / "pipelines.py"))
     undeclared = next(one for one in examined() if one["finding"] == "begun batch")
@@ -271,7 +271,7 @@ def test_a_checkpoint_ahead_of_the_log_is_no_case_for_a_new_life(shop: Shop) -> 
 def test_a_damaged_lineage_gets_a_new_life_with_yes(shop: Shop) -> None:
     """Spark dropped rows in it."""
     resting(shop)
-    run(shop.log.database, lambda conn: lineages.set_state(conn, "shop/per_shop/1", "damaged"))
+    Lineages(shop.log.database).set_state("shop/per_shop/1", "damaged")
 
     found = only(examined())
 
@@ -337,7 +337,7 @@ def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_ne
     commit(
         settings.tables_dir() / "shop" / "per_shop",
         pa.table({"window_start": pa.array([at(1)], INSTANT)}),
-        stored_names.result_transaction(run(shop.log.database, authorities.identity), "shop/per_shop/1", "per_shop"),
+        stored_names.result_transaction(Authorities(shop.log.database).identity(), "shop/per_shop/1", "per_shop"),
         7,
     )
     shop._write(shop.checkpoint("receive") / "offsets", 7)
@@ -467,7 +467,7 @@ def repaired_only(kind: str) -> list[str]:
 def test_merged_chunks_are_even_and_are_made_again_by_batch(shop: Shop) -> None:
     """A merge is no finding; of a lost merged chunk the parts are made again."""
     parts = chunks(resting(shop))
-    while run(shop.log.database, lambda conn: merging.merge_next(conn, "shop", Crowd(BUCKET, closed=True))):
+    while Merging(shop.log.database).merge_next("shop", Crowd(BUCKET, closed=True)):
         pass
     merged = chunks(shop)
     even = examined()

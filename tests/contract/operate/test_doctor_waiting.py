@@ -16,9 +16,9 @@ import pytest
 import structlog
 
 from onlyonce import settings
-from onlyonce.commitlog import long_runs, subscriptions
+from onlyonce.commitlog.long_runs import LongRuns
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.subscriptions import Subscriptions
 from onlyonce.database.formats import make_home
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
@@ -84,10 +84,7 @@ def only(found: list[Finding]) -> Finding:
 
 def take(shop: Shop, driver: str, beat: timedelta) -> None:
     """A driver of a long run."""
-    run(
-        shop.log.database,
-        lambda conn: long_runs.take(conn, "shop", "run", driver, every=timedelta(seconds=5), beat=beat),
-    )
+    LongRuns(shop.log.database).take("shop", "run", driver, every=timedelta(seconds=5), beat=beat)
 
 
 def test_a_lost_long_run_is_found_until_it_is_started_again_or_asked_to_stop(shop: Shop) -> None:
@@ -105,7 +102,7 @@ def test_a_lost_long_run_is_found_until_it_is_started_again_or_asked_to_stop(sho
     started_again = waits()
     shop.log.rows("UPDATE onlyonce_private.long_runs SET heartbeat_at = heartbeat_at - interval '3 h'")
     lost_again = waits()
-    run(shop.log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
+    LongRuns(shop.log.database).ask_stop("shop")
 
     assert (found["finding"], found["where"], found["fix"]) == ("lost long run", "shop", "no")
     assert "attempt 1 on m:1:a ended 3:00:0" in found["what"]
@@ -252,11 +249,11 @@ def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_a
     """With the moment at which they end by themselves; those that are acknowledged do not count."""
     day_old = "UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '25 h'"
     platform.start()
-    run(platform.database, lambda conn: subscriptions.register(conn, SUBSCRIPTION, "shop"))
+    Subscriptions(platform.database).register(SUBSCRIPTION, "shop")
     note(platform, "a.jsonl", "1", "2", "3")
     fresh = waits()
     platform.rows(day_old)
-    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["1"]))
+    Subscriptions(platform.database).settle(SUBSCRIPTION, ["1"])
     found = only(waits())
     [(lapses_at,)] = platform.rows("SELECT lapses_at FROM onlyonce_private.unacknowledged")
     platform.rows("UPDATE onlyonce_private.unacknowledged SET lapses_at = now()")
@@ -264,7 +261,7 @@ def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_a
     note(platform, "b.jsonl", "4")
     platform.rows(day_old)
     again = waits()
-    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["4"]))
+    Subscriptions(platform.database).settle(SUBSCRIPTION, ["4"])
 
     assert (found["finding"], found["where"], found["fix"]) == ("held catalog", SUBSCRIPTION, "no")
     assert found["what"].startswith(f"2 landed message(s) of {SUBSCRIPTION}")
@@ -278,7 +275,4 @@ def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_a
 def note(platform: Log, path: str, *message_ids: str) -> None:
     """As a landing does before it puts a file into the inbox."""
     week = timedelta(days=7)
-    run(
-        platform.database,
-        lambda conn: subscriptions.note(conn, path, SUBSCRIPTION, "shop", 7, list(message_ids), week),
-    )
+    Subscriptions(platform.database).note(path, SUBSCRIPTION, "shop", 7, list(message_ids), week)

@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.cli import app
-from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused, Retryable
@@ -274,7 +275,7 @@ def test_units_in_a_sinks_own_database_go_too(
     declare(ELSEWHERE)
     elsewhere = declarations.load()["shop"]
     now = declared.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
-    run(lived.log.database, lambda conn: declared.keep(conn, now))
+    Declarations(lived.log.database).keep(now)
     declare(NONE)
     before = rows(lived.log)
     with pytest.raises(Refused, match="TEST_OTHER_DATABASE"):
@@ -327,7 +328,7 @@ def test_a_driver_of_before_can_commit_nothing(lived: Shop, declare: Callable[[s
     drop.main(["shop", "--yes"])
 
     with pytest.raises(Exception, match="epoch None is at work"):
-        run(lived.log.database, lambda conn: lineages.check_epoch(conn, driver.lineage, driver.epoch))
+        Lineages(lived.log.database).check_epoch(driver.lineage, driver.epoch)
 
 
 def test_the_command_has_the_exit_codes_of_the_others(lived: Shop, declare: Callable[[str], None]) -> None:

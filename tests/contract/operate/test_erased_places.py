@@ -13,8 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog.operate import erasures
-from onlyonce.database.connect import run
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import BigQuery, BigQueryStream, Custom, CustomSink, DeltaSource, Growing
 from onlyonce.model.operate import erasing
@@ -166,7 +165,7 @@ def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  
     closed.log.rows(
         "CREATE VIEW pg_stat_statements AS SELECT (1 / (random() * 0)::int)::text AS query"
     )  # as one that is not loaded, it can't be read
-    assert run(closed.log.database, erasures.statements) == []
+    assert Erasures(closed.log.database).statements() == []
     closed.log.rows(
         "CREATE OR REPLACE VIEW pg_stat_statements AS SELECT * FROM (VALUES ('SELECT $1'), ('COMMENT ON TABLE t "
         f"IS $${WHO}$$'), (NULL)) AS one (query)"

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.cli import app
-from onlyonce.commitlog.operate import removals
+from onlyonce.commitlog.operate.removals import Removals
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import PubSub
 from onlyonce.failpoints import FailPoint
@@ -190,7 +191,7 @@ def test_a_new_incarnation_that_has_not_run_holds_up_no_erasure(closed: Shop) ->
 
 def reach(shop: Shop) -> backfills.Reach:  # noqa: F811
     """How far the output with windows has come."""
-    return run(shop.log.database, lambda conn: backfills.reach(conn, "shop", "per_shop"))
+    return Backfills(shop.log.database).reach("shop", "per_shop")
 
 
 POINTS = [
@@ -225,7 +226,7 @@ def test_a_kill_at_any_step_is_finished_by_the_same_command(
     with pytest.raises(Refused, match="has not ended"):
         erase(where="id = 'other'")
     compaction.compact(closed.log.database, "shop", dry_run=False)
-    assert run(closed.log.database, lambda conn: removals.under_way(conn, "shop")) == ["erasure 1"]
+    assert Removals(closed.log.database).under_way("shop") == ["erasure 1"]
     erase()
 
     check(closed, before)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from onlyonce.commitlog import batches, units
-from onlyonce.database.connect import run
+from onlyonce.commitlog import units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.units import Units
 from onlyonce.declare import loading as declarations
 from onlyonce.model.units import UnitId
 from tests.contract.conftest import Log, plan_of
@@ -16,9 +17,9 @@ def test_a_begun_batch_goes_on_after_every_class_was_renamed(log: Log) -> None:
     """A unit of the batch is committed, so another identity would be refused; the log keeps one declaration."""
     driver = start(log, shop.SHOP, "per_shop")
     plan = plan_of(driver, declaration_hash=declarations.fingerprint(shop.SHOP, "per_shop"))
-    run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, None))
+    Batches(log.database).begin(driver, "shop", plan, None)
     claimed = units.Claim(UnitId(driver.lineage, plan.batch_id, "per_shop", 0), driver.epoch, "driver", "witness")
-    run(log.database, lambda conn: units.claim(conn, claimed))
+    Units(log.database).claim(claimed)
 
     count, replayed, begun, now = done_apart(renamed.go_on, log.url, driver, plan)
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.operate import removals
-from onlyonce.commitlog.outputs import backfills, releases
-from onlyonce.database.connect import run
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.outputs.releases import Releases
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
@@ -71,9 +72,16 @@ def pipeline(shop: Shop, keep: timedelta | None = KEEP) -> Pipeline:  # noqa: F8
     return replace(shop.pipeline, keep_events=keep)
 
 
-def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> dict[str, Any]:  # noqa: F811
+def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> retention.Retained:  # noqa: F811
     """Once."""
-    return retention.retain(shop.log.database, pipeline(shop, keep), dry_run=dry_run) or {}
+    return of(shop, pipeline(shop, keep), dry_run=dry_run)
+
+
+def of(shop: Shop, declared: Pipeline, *, dry_run: bool) -> retention.Retained:  # noqa: F811
+    """Once, under a declaration."""
+    done = retention.retain(shop.log.database, declared, dry_run=dry_run)
+    assert done is not None
+    return done
 
 
 def rows(shop: Shop) -> list[dict[str, Any]]:  # noqa: F811
@@ -107,20 +115,20 @@ def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: S
 
     assert done == looked
     # The newest event time of collected batches is of the fourth day.
-    assert (done["records from"], done["held by"]) == (at(DAY), "the dedup horizon")
+    assert (done.kept_from, done.held_by) == (at(DAY), "the dedup horizon")
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
     gone = multiset(before) - multiset(rows(old))
-    assert (gone.total(), done["removed"]) == (done["kept"] + done["invalid"], gone.total())
+    assert (gone.total(), done.removed) == (done.counts["kept"] + done.counts["invalid"], gone.total())
     assert log_entries.added(old.events, delta.latest(old.events)) == []
     disagreements, left_out = audit_data.examine(old.log.database, {"shop": pipeline(old)}, lambda _: None)
     assert [one for one in disagreements if "events" in one] == []
     assert any(f"{gone.total()} rows of `events`" in why for why in left_out)
-    assert retain(old)["removed"] == 0
+    assert retain(old).removed == 0
     later = rows(old)
     receive(old, DAYS)
     read(old)
     floor(old, DAYS)
-    assert retain(old)["records from"] == at(2 * DAY)
+    assert retain(old).kept_from == at(2 * DAY)
     assert multiset(kept(later, at(2 * DAY), DAYS - 1)) < multiset(rows(old))
 
 
@@ -182,15 +190,15 @@ def test_what_may_ask_for_a_record_holds_it_and_is_named(old: Shop, name: str) -
 
     done = retain(old)
 
-    assert (done["held by"], done["removed"], multiset(rows(old))) == (by, 0, before)
-    assert run(old.log.database, lambda conn: removals.kept_from(conn, "shop")) is None
+    assert (done.held_by, done.removed, multiset(rows(old))) == (by, 0, before)
+    assert Removals(old.log.database).kept_from("shop") is None
 
 
 def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: Shop) -> None:
     """An output that waits for two days longer; and one that will compute a window again by itself."""
     slow = replace(old.pipeline.outputs[2], lateness=timedelta(days=4))
     waiting = replace(pipeline(old), outputs=(*old.pipeline.outputs[:2], slow))
-    assert (retention.retain(old.log.database, waiting, dry_run=True) or {})["held by"] == "balance"
+    assert of(old, waiting, dry_run=True).held_by == "balance"
     old.log.rows(
         "INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, " "in_time, late) "
         "VALUES ('shop/per_shop/1', 0, 'per_shop', %s, %s, 0, 1)", at(5), at(6),
@@ -198,7 +206,7 @@ def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: S
     folding = replace(
         pipeline(old), outputs=(replace(old.pipeline.outputs[0], late="recompute"), *old.pipeline.outputs[1:])
     )
-    assert (retention.retain(old.log.database, folding, dry_run=True) or {})["held by"] == "per_shop"
+    assert of(old, folding, dry_run=True).held_by == "per_shop"
 
 
 POINTS = [
@@ -268,8 +276,8 @@ def backfill(shop: Shop, start: datetime) -> None:  # noqa: F811
     """Begin one, of a day."""
     span = Span.of(start, start + timedelta(days=1))
     request = backfills.Request("shop", "per_shop", span, "person", "hash")
-    driver = run(shop.log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
-    run(shop.log.database, lambda conn: backfills.begin(conn, driver, request, 1))
+    driver = Backfills(shop.log.database).open_lineage(request, "run")
+    Backfills(shop.log.database).begin(driver, request, 1)
 
 
 def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) -> None:
@@ -280,7 +288,7 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     with pytest.raises(Refused) as early:
         backfill(old, at(DAY - 1))
     with pytest.raises(Refused) as new:
-        run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "another"))
+        Removals(old.log.database).register("shop", "another")
     with pytest.raises(Refused) as again:
         lineage.new("shop/per_shop", yes=True)
 
@@ -288,14 +296,14 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     assert "--from-kept" in new.value.hint
     backfill(old, at(DAY))
     assert lineage.new("shop/per_shop", yes=True, from_kept=True).facts["new"] == "shop/per_shop/2"
-    live = run(old.log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    live = Lineages(old.log.database).live("shop", "per_shop")
     assert live is not None
     assert (live.start_from or {})["first_window"] == to_micros(at(DAY))
     old.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'balance'")
     with pytest.raises(Refused):
-        run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "balance"))
+        Removals(old.log.database).register("shop", "balance")
     assert lineage.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
-    run(old.log.database, lambda conn: removals.refuse_first_life(conn, "shop", "balance"))
+    Removals(old.log.database).register("shop", "balance")
 
 
 def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
@@ -305,18 +313,18 @@ def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
     retain(old)
 
     with pytest.raises(Retryable):
-        run(old.log.database, lambda conn: releases.begin(conn, "shop", "invalid", "run", version, sets))
+        Releases(old.log.database).begin("shop", "invalid", "run", version, sets)
     now = delta.latest(old.events)
-    run(old.log.database, lambda conn: releases.begin(conn, "shop", "invalid", "run", now, sets))
+    Releases(old.log.database).begin("shop", "invalid", "run", now, sets)
 
 
 def test_a_batch_of_which_records_went_has_so_many_fewer_to_be_met(old: Shop) -> None:
     """So a new output's first batch adds up; and who traces such a record is told."""
-    from onlyonce.commitlog import batches
+    from onlyonce.commitlog.batches import Batches
 
     retain(old)
 
-    met = run(old.log.database, lambda conn: batches.received(conn, "shop", -1, delta.latest(old.events)))
+    met = Batches(old.log.database).received("shop", -1, delta.latest(old.events))
     there = Counter(row["oo_batch"] for row in rows(old) if row["oo_kind"] == "kept")
     assert {one.batch_id: one.kept for one in met} == {batch: there[batch] for batch in range(DAYS)}
     report, _ = trace.trace(old.log.database, old.pipeline, "shop", record_id.asked(old.pipeline, ["a0"]))

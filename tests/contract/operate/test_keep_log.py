@@ -12,8 +12,10 @@ import pytest
 from psycopg2.extras import Json
 
 from docs.generate import specification
+from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.operate import log_cuts
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database.connect import ask, run
 from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
@@ -25,7 +27,6 @@ from onlyonce.model.windows import Fixed, Session
 from onlyonce.operate import sums
 from onlyonce.operate.change import plan
 from onlyonce.operate.compact import log as log_cut
-from onlyonce.run import lineage
 from tests.contract.conftest import Log
 from tests.contract.shop import SHOP
 from tests.support import long_log
@@ -93,9 +94,11 @@ def pipeline(keep: timedelta | None = KEEP, **changed: Any) -> Pipeline:
     return replace(shop, outputs=(output,), keep_log=keep)
 
 
-def cut(log: Log, **changed: Any) -> dict[str, Any]:
+def cut(log: Log, *, dry_run: bool = False, **changed: Any) -> log_cut.Cut:
     """Once."""
-    return log_cut.cut(log.database, pipeline(**changed), dry_run=False) or {}
+    done = log_cut.cut(log.database, pipeline(**changed), dry_run=dry_run)
+    assert done is not None
+    return done
 
 
 def left(log: Log) -> list[int]:
@@ -149,10 +152,10 @@ def numbers(log: Log) -> dict[str, Any]:
         )
         found[f"{file} {name}"] = [{k: v for k, v in row._mapping.items() if k not in moving} for row in rows]
     found["the sums"] = log.rows("SELECT * FROM onlyonce.totals ORDER BY lineage")
-    found["a new life"] = run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None))
+    found["a new life"] = NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None)
     span = Span.of(begin, end)
     request = backfills.Request("shop", OUTPUT, span, "person", "d1")
-    found["a backfill"] = run(log.database, lambda conn: backfills.met(conn, request, span, BATCHES))
+    found["a backfill"] = Backfills(log.database).met(request, span, BATCHES)
     return found
 
 
@@ -163,19 +166,19 @@ def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> 
     """
     before = numbers(old)
     assert before["page late_windows"]
-    looked = log_cut.cut(old.database, pipeline(), dry_run=True) or {}
-    assert (looked["lives"], looked["batches"], looked["whole from"], len(left(old))) == (2, OLD - 2, None, OLD), (
+    looked = cut(old, dry_run=True)
+    assert (looked.lives, looked.batches, looked.whole_from, len(left(old))) == (2, OLD - 2, None, OLD), (
         "a dry run counts what would go"
     )
 
     done = cut(old)
 
     assert left(old) == [LATE, OLD - 1]
-    assert (done["batches"], done["held by"]) == (OLD - 2, None)
+    assert (done.batches, done.held_by) == (OLD - 2, None)
     assert numbers(old) == before
     [(since,)] = old.rows("SELECT DISTINCT log_kept_from FROM onlyonce.lineages WHERE log_kept_from IS NOT NULL")
-    assert since == done["whole from"]
-    assert cut(old)["batches"] == 0
+    assert since == done.whole_from
+    assert cut(old).batches == 0
     assert old.rows("SELECT count(*) FROM onlyonce.batches WHERE query = 'receive'") == [(BATCHES,)]
 
 
@@ -251,7 +254,7 @@ def test_what_may_be_asked_for_stays(old: Log, name: str) -> None:
     done = cut(old)
 
     assert set(left(old)) == held | {LATE, OLD - 1}
-    assert (done["held by"] is not None) == (name == "a backfill under way")
+    assert (done.held_by is not None) == (name == "a backfill under way")
 
 
 def test_of_sessions_the_batch_stays_at_which_a_new_life_begins(old: Log) -> None:

@@ -13,9 +13,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.declared import Declared
-from onlyonce.database.connect import Database, run
+from onlyonce.commitlog import batches, lineages, units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations, Declared
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Units
+from onlyonce.database.connect import Database
 from onlyonce.database.formats import make_home
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline
@@ -43,9 +46,9 @@ def declared_as(pipeline: Pipeline, query: str) -> Declared:
 def start(log: Log, pipeline: Pipeline, query: str) -> lineages.Driver:
     """A driver starts under a declaration, as `RunContext.open_query` does."""
     driver = log.start(query=query)
-    live = run(log.database, lambda conn: lineages.live(conn, "shop", query))
+    live = Lineages(log.database).live("shop", query)
     assert live is not None
-    run(log.database, lambda conn: declared.go_on(conn, live, declared_as(pipeline, query)))
+    Declarations(log.database).go_on(live, declared_as(pipeline, query))
     return driver
 
 
@@ -53,13 +56,13 @@ def ran(log: Log, pipeline: Pipeline, query: str, *, windows: int = 0) -> None:
     """A query has begun a batch under a declaration, and written the first windows."""
     driver = start(log, pipeline, query)
     meant = plan_of(driver, declaration_hash=declarations.fingerprint(pipeline, query))
-    run(log.database, lambda conn: batches.begin(conn, driver, "shop", meant, None))
+    Batches(log.database).begin(driver, "shop", meant, None)
     written = [
         {"rows": 1, "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE} for n in range(windows)
     ]
     batch = Batch(meant, Frontier(), 0, "begun", replayed=False)
     made = pa.Table.from_pylist(written, batches.WRITTEN)
-    run(log.database, lambda conn: batches.add_panes(conn, batch, "shop", query, made, final=True))
+    Batches(log.database).add_panes(batch, "shop", query, made, final=True)
 
 
 @pytest.fixture
@@ -124,7 +127,7 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
     everything(log)
     todo = planned(WIDER).todo
     log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'per_shop'")
-    run(log.database, lambda conn: lineages.register(conn, "shop", "per_shop", uuid4(), todo[0].start))
+    Lineages(log.database).register("shop", "per_shop", uuid4(), todo[0].start)
     assert [step.kind for step in planned(WIDER).todo] == ["run", "backfill"]
     assert planned(WIDER).todo[-1] == todo[-1]
 
@@ -138,7 +141,7 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
     ran(log, SHOP, "balance")
     assert planned(ELSEWHERE).half_written == []
     claimed = units.Claim(UnitId("shop/per_shop/1", 0, "per_shop", 0), 1, "driver", "witness")
-    run(log.database, lambda conn: units.claim(conn, claimed))
+    Units(log.database).claim(claimed)
 
     assert planned(ELSEWHERE).half_written == [
         "batch shop/per_shop/1/0 is half written: 1 of its units are committed under declaration "
@@ -147,8 +150,8 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
     assert [planned(pipeline).half_written for pipeline in (WIDER, SHOP)] == [[], []]
 
     seen = UnitId("shop/balance/1", 0, "balance", 0)
-    run(log.database, lambda conn: units.claim(conn, units.Claim(seen, 1, "driver", "data")))
-    run(log.database, lambda conn: units.fill(conn, seen, Content(3, "c0ffee")))
+    Units(log.database).claim(units.Claim(seen, 1, "driver", "data"))
+    Units(log.database).fill(seen, Content(3, "c0ffee"))
     wider = replace(SHOP, outputs=(*SHOP.outputs[:2], replace(SHOP.outputs[2], window=Fixed(2 * MINUTE))))
     assert [text.split(":")[0] for text in planned(wider).half_written] == ["batch shop/balance/1/0 is half written"]
 

@@ -13,8 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
-from onlyonce.commitlog import batches, views
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.views import Views
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
@@ -48,7 +49,7 @@ def units(log: Log) -> Counter[Any]:
 
 def fates(log: Log) -> list[dict[str, Any]]:
     """What the audit and the status show of all committed batches."""
-    return run(log.database, lambda conn: views.rows(conn, "fates") + views.rows(conn, "status"))
+    return run(log.database, lambda conn: Views(conn).rows("fates") + Views(conn).rows("status"))
 
 
 def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
@@ -165,9 +166,9 @@ def staged() -> Counter[tuple[str, int, int]]:
 def output_batch(log: Log, driver: Driver, number: int, *, ends: bool) -> None:
     """A batch of an output, ended or left."""
     plan = plan_of(driver, number)
-    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, None))
+    batch = Batches(log.database).begin(driver, "shop", plan, None)
     if ends:
-        run(log.database, lambda conn: batches.end(conn, driver, batch, Outcome(in_time=0, late=0)))
+        Batches(log.database).end(driver, batch, Outcome(in_time=0, late=0))
 
 
 def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(stream: Receive) -> None:

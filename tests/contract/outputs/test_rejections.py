@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog.outputs import rejections
-from onlyonce.database.connect import run
+from onlyonce.commitlog.outputs.rejections import Rejections
 from tests.contract.conftest import Log
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ def noted(log: Log) -> Log:
     whose = {"lineage": log.start("shop", "per_shop").lineage, "batch_id": 0}
     rows = pa.Table.from_pylist([row(1, 0), row(2, 0), row(2, 1), row(3, 1)], rejections.REJECTED)
     for _ in range(2):  # the answer to the first COMMIT was lost
-        run(log.database, lambda conn: rejections.note(conn, "shop", "per_shop", whose, rows))
+        Rejections(log.database).note("shop", "per_shop", whose, rows)
     return log
 
 
@@ -56,19 +56,19 @@ def test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows(not
     driver = noted.start("shop", "per_shop@0")
     whose = {"lineage": driver.lineage, "batch_id": 4}
     rows = pa.Table.from_pylist([row(1, 0, "worse")], rejections.REJECTED)
-    run(noted.database, lambda conn: rejections.replace(conn, "shop", "per_shop", (DAY, DAY + HOUR), whose, rows))
+    Rejections(noted.database).replace("shop", "per_shop", (DAY, DAY + HOUR), whose, rows)
     by = "shop/per_shop/1/0"
     assert told(noted) == Counter([(0, "f", "worse", f"{driver.lineage}/4"), (1, "e", "bad", by), (1, "d", "bad", by)])
 
 
 def test_what_is_rejected_goes_with_its_record(noted: Log) -> None:
     """An erasure names ids, a removal of old records (keep_events) a time."""
-    run(noted.database, lambda conn: rejections.forget_ids(conn, "shop", [(2, -2), (9, -9)]))
+    Rejections(noted.database).forget_ids("shop", [(2, -2), (9, -9)])
     assert {(hour, low) for hour, low, *_ in told(noted)} == {(0, "f"), (1, "d")}
 
     noted.rows(
         "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', "
         "1, '1 day', '2026-01-01 01:00Z', 0)"
     )
-    run(noted.database, lambda conn: rejections.forget_before(conn, "shop", 1))
+    Rejections(noted.database).forget_before("shop", 1)
     assert {(hour, low) for hour, low, *_ in told(noted)} == {(1, "d")}

@@ -19,10 +19,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import releases
-from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable
@@ -58,7 +57,7 @@ class Shop:
     ) -> None:
         """A receive batch that left (raw, reason) rows; its end may still be missing."""
         plan = plan_of(self.driver, number, facts=facts or {})
-        begun = run(self.log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        begun = Batches(self.log.database).begin(self.driver, "shop", plan, None)
         listed = list(rows)
         columns = {
             "oo_kind": [kind for _ in listed], "oo_lineage": [self.driver.lineage for _ in listed],
@@ -69,7 +68,7 @@ class Shop:
         if commit:
             fates = {"invalid": 0, "remnant": 0} | {kind: len(listed)}
             outcome = Outcome(read=len(listed), kept=0, duplicate=0, invalid=fates["invalid"], remnant=fates["remnant"])
-            run(self.log.database, lambda conn: batches.end(conn, self.driver, begun, outcome))
+            Batches(self.log.database).end(self.driver, begun, outcome)
 
     def release(self, *more: str) -> Report:
         """`onlyonce release shop --invalid --yes`."""

@@ -15,10 +15,9 @@ import psycopg2
 import pytest
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.outputs.backfills import Backfills, Request
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 from onlyonce.model.errors import Superseded
@@ -55,8 +54,8 @@ class Attempt:
         span = Span.of(DAY + self.hours[0] * HOUR, DAY + self.hours[1] * HOUR)
         self.asked = Request("shop", self.box.output, span, "person", "d1")
         database = self.box.log.database
-        self.driver = run(database, lambda conn: backfills.open_lineage(conn, self.asked, "run"))
-        self.number = run(database, lambda conn: backfills.begin(conn, self.driver, self.asked, 7))
+        self.driver = Backfills(database).open_lineage(self.asked, "run")
+        self.number = Backfills(database).begin(self.driver, self.asked, 7)
 
     def put(self, rows: Sequence[Row]) -> str:
         """Its unit."""
@@ -64,9 +63,8 @@ class Attempt:
 
     def end(self) -> None:
         """The transaction that ends it."""
-        run(
-            self.driver.session(self.box.log.database),
-            lambda conn: backfills.end(conn, self.driver, self.asked, self.number, self.asked.span, {}, NOTHING),
+        Backfills(self.driver.session(self.box.log.database)).end(
+            self.driver, self.asked, self.number, self.asked.span, {}, NOTHING
         )
 
 
@@ -227,9 +225,9 @@ def test_the_report_names_what_is_held_and_what_it_waits_for(
 def test_a_row_that_was_begun_can_not_be_held(box: Outbox) -> None:
     """Nothing that may have been sent is ever thrown away with an attempt."""
     box.put(sales(1))
-    deliverer, _ = outbox.take_over(box.log.database, "shop", box.output, outbox.Policy(3, timedelta(0)))
-    [(row, _)] = outbox.next_rows(box.log.database, deliverer, 0, 10, ordered=True)
-    outbox.begin(box.log.database, deliverer, [row])
+    deliverer, _ = OutboxRows(box.log.database).take_over("shop", box.output, outbox.Policy(3, timedelta(0)))
+    [(row, _)] = OutboxRows(box.log.database).next_rows(deliverer, 0, 10, ordered=True)
+    OutboxRows(box.log.database).begin(deliverer, [row])
 
     with pytest.raises(psycopg2.errors.CheckViolation, match="outbox_held_was_never_begun"):
         box.log.rows("UPDATE onlyonce_private.outbox SET state = 'held'")

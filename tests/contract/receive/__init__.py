@@ -13,9 +13,8 @@ import numpy as np
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.operate.collecting import edge_buckets
 from onlyonce.receive import merge_as_it_grows, receive_unit
@@ -46,7 +45,7 @@ class Receive:
         self.next = max(self.next, number + 1)
         time = datetime.fromtimestamp(bucket * BUCKET_SECONDS, UTC)
         plan = plan_of(self.driver, number, bucket=bucket, system_time=time, partitions=self.partitions)
-        return run(self.log.database, lambda conn: batches.begin(conn, self.driver, self.instance, plan, None))
+        return Batches(self.log.database).begin(self.driver, self.instance, plan, None)
 
     def place(self, batch: Batch, partition: int = 0) -> catalog.Place:
         """Where a unit of the batch is."""
@@ -75,10 +74,7 @@ class Receive:
     def end(self, batch: Batch, read: int) -> None:
         """The end, with the check that the batch is conserved."""
         key = batch.plan.batch_id
-        run(
-            self.log.database,
-            lambda conn: batches.end_receive(conn, self.driver, batch, read, key, bounded=False),
-        )
+        Batches(self.log.database).end_receive(self.driver, batch, read, key, bounded=False)
 
     def batch(self, bucket: int, records: list[Record], batch_id: int | None = None) -> Batch:
         """A whole batch."""

@@ -18,9 +18,12 @@ from deltalake import write_deltalake
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import run
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.units import Units
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
 from onlyonce.model.operate.collecting import BUCKET
@@ -44,7 +47,7 @@ class Loose:
     def begin(self, batch_id: int, bucket: int = 7, **changed: Any) -> Batch:
         """A batch, by the plan of this mode."""
         plan = self.plan(batch_id, bucket, **changed)
-        return run(self.log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        return Batches(self.log.database).begin(self.driver, "shop", plan, None)
 
     def plan(self, batch_id: int, bucket: int = 7, **changed: Any) -> Plan:
         """What its driver means to do."""
@@ -72,10 +75,7 @@ class Loose:
     def end(self, batch: Batch, kept: int, *, invalid: int = 1, largest: int | None = None) -> dict[str, int]:
         """The end, by what was counted."""
         counts = Counts(kept=kept, invalid=invalid, largest=to_time(largest))
-        return run(
-            self.log.database,
-            lambda conn: batches.end_counted(conn, self.driver, batch, kept + invalid, 3, counts, bounded=False),
-        )
+        return Batches(self.log.database).end_counted(self.driver, batch, kept + invalid, 3, counts, bounded=False)
 
     def catch_up(self, **changed: Any) -> int:
         """What receive does before an exactly-once batch."""
@@ -140,7 +140,7 @@ def test_a_batch_that_does_not_add_up_is_not_committed(log: Log, loose: Loose) -
     batch = loose.begin(0)
     counts = Counts(kept=3, invalid=1)
     with pytest.raises(InvariantBroken, match="5 records were in the input"):
-        run(log.database, lambda conn: batches.end_counted(conn, loose.driver, batch, 5, 3, counts, bounded=False))
+        Batches(log.database).end_counted(loose.driver, batch, 5, 3, counts, bounded=False)
 
     assert log.rows("SELECT state FROM onlyonce.batches") == [("begun",)]
 
@@ -162,7 +162,7 @@ def test_a_changed_declaration_begins_a_batch_anew_only_while_nothing_of_it_land
     changed = loose.plan(0, declaration_hash="d2")
 
     def begin() -> Batch:
-        return run(log.database, lambda conn: batches.begin(conn, loose.driver, "shop", changed, None, lambda: landed))
+        return Batches(log.database).begin(loose.driver, "shop", changed, None, lambda: landed)
 
     if landed:
         with pytest.raises(Refused, match="under declaration d1"):
@@ -187,10 +187,10 @@ def test_rows_written_again_add_up_in_their_note(log: Log, loose: Loose) -> None
     """By task, over all attempts; the commit log shows how often."""
     unit = UnitId(loose.driver.lineage, 0, "out", 1)
     for rows in (5, 5, 3):
-        run(log.database, lambda conn, rows=rows: units.note(conn, unit, 1, "a task", rows))  # type: ignore[misc]
-    run(log.database, lambda conn: units.note(conn, replace(unit, partition=0), 1, "another", 4))
+        Units(log.database).note(unit, 1, "a task", rows)  # type: ignore[misc]
+    Units(log.database).note(replace(unit, partition=0), 1, "another", 4)
 
-    noted = run(log.database, lambda conn: units.noted(conn, loose.driver.lineage, 0, "out"))
+    noted = Units(log.database).noted(loose.driver.lineage, 0, "out")
     assert noted == 17
     assert log.rows("SELECT partition, kind, rows, writes FROM onlyonce.commits ORDER BY 1") == [
         (0, "plain", 4, 1), (1, "plain", 13, 3),
@@ -292,8 +292,8 @@ def test_rows_that_are_missing_from_events_stop_it(loose: Loose) -> None:
 def test_the_plan_tells_the_mode_of_the_last_batch(log: Log, loose: Loose) -> None:
     """The fingerprint does not, so that a batch which has begun is no other declaration."""
     now = declared.Declared("shop", "receive", "d1", {"mode": "exactly_once", "record_id": "id"})
-    run(log.database, lambda conn: declared.keep(conn, now))
-    told: Callable[[], Any] = lambda: run(log.database, lambda conn: declared.all_that_ran(conn, "shop"))  # noqa: E731
+    Declarations(log.database).keep(now)
+    told: Callable[[], Any] = lambda: Declarations(log.database).all_that_ran("shop")  # noqa: E731
     loose.end(loose.begin(0), 1)
     [first] = told()
     loose.begin(1, mode="exactly_once")
@@ -306,6 +306,6 @@ def test_the_plan_tells_the_mode_of_the_last_batch(log: Log, loose: Loose) -> No
 def test_lineages_of_the_mode_are_of_their_pipeline_alone(log: Log, loose: Loose) -> None:
     """Another instance's batches are not this one's to add."""
     loose.batch(0, numbered(1))
-    run(log.database, lambda conn: lineages.add_instance(conn, "other", "other"))
+    Lineages(log.database).add_instance("other", "other")
 
-    assert run(log.database, lambda conn: catalog.without_ids(conn, "other")) == []
+    assert Chunks(log.database).without_ids("other") == []

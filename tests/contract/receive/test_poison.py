@@ -14,9 +14,8 @@ from structlog.testing import capture_logs
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.commitlog import failures
+from onlyonce.commitlog.failures import FailedAttempts
 from onlyonce.context.query import Query
-from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
 from onlyonce.model.sources.record_places import RecordPlaces
@@ -75,7 +74,7 @@ class Poisoned:
 
     def refused(self) -> set[Place]:
         """What the log says that the batch refuses."""
-        known = run(self.log.database, lambda conn: failures.of_batch(conn, self.receive.driver.lineage, 0))
+        known = FailedAttempts(self.log.database).of_batch(self.receive.driver.lineage, 0)
         return {*known.refused}
 
 
@@ -143,7 +142,7 @@ def test_a_worker_forgets_a_chunk_that_was_taken_back(
     workers = [WorkerCache() for _ in range(2)]
     monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
     receive.units(batch, first)
-    run(log.database, lambda conn: failures.refuse(conn, receive.driver, "shop", 0, {WHERE: "a cause"}))
+    FailedAttempts(log.database).refuse(receive.driver, "shop", 0, {WHERE: "a cause"})
     monkeypatch.setattr(catalog_lookup, "_cache", workers[1])
     receive.land(batch, receive.units(batch, [A, C]))
     receive.end(batch, 2)

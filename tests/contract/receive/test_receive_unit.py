@@ -15,8 +15,9 @@ import pytest
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.model.units import UnitId
@@ -67,7 +68,7 @@ def columns(records: list[Record]) -> receive_unit.Columns:
 
 def work_of(log: Log, driver: Driver, batch: int = 0, partitions: int = 1, bucket: int = BUCKET) -> Work:
     """What the driver tells each task of a batch; the bucket is there, as the batch's begin makes it."""
-    run(log.database, lambda conn: catalog.ensure_bucket(conn, "shop", bucket))
+    Chunks(log.database).ensure_bucket("shop", bucket)
     return Work(log.database, catalog.Place("shop", bucket, 0, driver.lineage, batch, 0, partitions), driver.epoch)
 
 
@@ -272,7 +273,7 @@ def test_an_earlier_life_is_seen_whatever_its_batch_ids(log: Log, driver: Driver
     assert second.lineage != driver.lineage
     assert judged(work_of(log, second), numbered(2, 3))[0] == [DUPLICATE, KEPT]
     other = log.start("other")
-    run(log.database, lambda conn: catalog.ensure_bucket(conn, "other", BUCKET))
+    Chunks(log.database).ensure_bucket("other", BUCKET)
     place = catalog.Place("other", BUCKET, 0, other.lineage, 1, 0, 1)
     assert judged(Work(log.database, place, other.epoch), numbered(1, 2))[0] == [KEPT, KEPT]
 
@@ -306,10 +307,7 @@ def test_the_look_up_does_not_ask_for_chunks_that_cannot_hold_its_ids(log: Log, 
 
     def visible(partition: int, partitions: int) -> set[tuple[int, int]]:
         place = replace(work_of(log, driver, 5, partitions).place, partition=partition)
-        return {
-            (chunk.key.batch_id, chunk.key.partition)
-            for chunk in run(log.database, lambda c: catalog.visible(c, place))
-        }
+        return {(chunk.key.batch_id, chunk.key.partition) for chunk in Chunks(log.database).visible(place)}
 
     assert visible(1, 2) == {(0, 1), (1, 1)}
     assert visible(2, 4) == {(0, 0), (1, 0)}
@@ -336,13 +334,13 @@ def test_a_chunk_that_is_gone_stops_the_batch(log: Log, driver: Driver, monkeypa
     """
     judged(work_of(log, driver), numbered(1))
     catalog_lookup.forget()
-    filters = catalog.filters
+    filters = Chunks.filters
 
     def lost(*arguments: Any) -> Any:
         log.rows("DELETE FROM onlyonce_private.catalog_chunks")
         return filters(*arguments)
 
-    monkeypatch.setattr(catalog, "filters", lost)
+    monkeypatch.setattr(Chunks, "filters", lost)
     with pytest.raises(InvariantBroken, match="is gone"):
         judged(work_of(log, driver, 1), numbered(2))
 

@@ -11,8 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, declared, lineages, units
-from onlyonce.commitlog.declared import Declared
+from onlyonce.commitlog import units
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.declared import Declarations, Declared
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.units import Units
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.model import stored_names
@@ -49,10 +54,10 @@ class Output:
     def __init__(self, log: Log, write: str, target: str) -> None:
         self.log, self.driver = log, log.start("shop", "per_shop")
         parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
-        run(log.database, lambda conn: declared.keep(conn, Declared("shop", "per_shop", "d1", parts)))
-        run(log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan_of(self.driver), Frontier()))
+        Declarations(log.database).keep(Declared("shop", "per_shop", "d1", parts))
+        Batches(log.database).begin(self.driver, "shop", plan_of(self.driver), Frontier())
         self.app_id = stored_names.result_transaction(
-            run(log.database, authorities.identity), self.driver.lineage, "per_shop"
+            Authorities(log.database).identity(), self.driver.lineage, "per_shop"
         )
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
@@ -61,8 +66,8 @@ class Output:
         name = UnitId(self.driver.lineage, 0, "per_shop", 0)
 
         def work(conn: Any) -> None:
-            units.claim(conn, units.Claim(name, self.driver.epoch, "driver", kind))
-            units.fill(conn, name, Content(rows, "hash"))
+            Units(conn).claim(units.Claim(name, self.driver.epoch, "driver", kind))
+            Units(conn).fill(name, Content(rows, "hash"))
 
         run(self.log.database, work)
 
@@ -104,7 +109,7 @@ def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) ->
     lineage.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
-    live = run(home.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    live = Lineages(home.database).live("shop", "per_shop")
     assert live is not None
     assert live.lineage == "shop/per_shop/2"
 
@@ -170,7 +175,7 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
             lineage.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
-    left = run(home.database, lambda conn: withdraw.left(conn, output.driver, "shop", "per_shop", 0))
+    left = withdraw.left("shop", NewLives(home.database).left(output.driver, "shop", "per_shop", 0))
     assert [withdraw.is_written(one, 0) for one in left] == [True]
 
 
@@ -181,7 +186,7 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
     commit(output.table, EMPTY, "another", 0)
     output.unit("witness", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lineage.new("shop/per_shop", yes=True)
     assert output.left() == Counter([("batch",), ("unit",)])
@@ -239,11 +244,11 @@ def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
 def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:
     """The transaction that it has taken in `events` is not taken for the batch's rows."""
     driver = home.start("shop", "receive")
-    run(home.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    Batches(home.database).begin(driver, "shop", plan_of(driver), None)
     events = settings.data_dir("shop") / "events"
     commit(events, EMPTY, "another", 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lineage.new("shop/receive", yes=True)
 

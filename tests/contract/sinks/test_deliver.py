@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import psycopg2
 import pytest
 
 from docs.generate import specification
-from onlyonce.commitlog.operate import retention
+from onlyonce.commitlog.operate.retention import Retention
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused, Retryable, Superseded
@@ -146,7 +145,7 @@ def test_a_refusal_is_a_dead_letter_at_once_and_the_way_out_sends_it(box: Outbox
         box.deliver(hook(endpoint))
         assert len(endpoint.requests) == 9
         cured.append(True)
-        run(box.log.database, lambda conn: outbox.retry_dead(conn, "shop", ["notify"]))
+        OutboxRows(box.log.database).retry_dead("shop", ["notify"])
         box.deliver(hook(endpoint))
 
     assert endpoint.ids() == ids(rows)
@@ -313,13 +312,13 @@ def test_rows_that_commit_late_keep_the_order_of_their_key(box: Outbox) -> None:
     )
     with late, late.cursor() as cursor:
         cursor.execute(copy)
-        deliverer, _ = outbox.take_over(box.log.database, "shop", "notify", outbox.Policy(3, timedelta(0)))
+        deliverer, _ = OutboxRows(box.log.database).take_over("shop", "notify", outbox.Policy(3, timedelta(0)))
         box.put([{"id": "between", "shop": "x", "n": 1}])
-        seen = outbox.next_rows(box.log.database, deliverer, 0, 10, ordered=True)
+        seen = OutboxRows(box.log.database).next_rows(deliverer, 0, 10, ordered=True)
     late.close()
     box.put([{"id": "after", "shop": "a", "n": 2}])
-    passed = outbox.next_rows(box.log.database, deliverer, seen[-1][0].row_no, 10, ordered=True)
-    again = outbox.next_rows(box.log.database, deliverer, 0, 10, ordered=True)
+    passed = OutboxRows(box.log.database).next_rows(deliverer, seen[-1][0].row_no, 10, ordered=True)
+    again = OutboxRows(box.log.database).next_rows(deliverer, 0, 10, ordered=True)
 
     assert [(row.key, may) for row, may in seen] == [("x", True), ("x", True)]
     assert [(row.key, may) for row, may in passed] == [("a", False)]
@@ -330,13 +329,13 @@ def test_two_statements_for_each_wave_and_none_for_a_row(box: Outbox, monkeypatc
     """Rows without a key go side by side; statements are counted by the waves that begin."""
     box.put(sales(100), key=None)
     waves: list[int] = []
-    begin = outbox.begin
+    begin = OutboxRows.begin
 
-    def counted(database: Any, deliverer: Any, rows: Any) -> set[int]:
+    def counted(log: Any, deliverer: Any, rows: Any) -> set[int]:
         waves.append(len(rows))
-        return begin(database, deliverer, rows)
+        return begin(log, deliverer, rows)
 
-    monkeypatch.setattr(outbox, "begin", counted)
+    monkeypatch.setattr(OutboxRows, "begin", counted)
     with Endpoint() as endpoint:
         box.deliver(hook(endpoint, keys=(), at_once=8))
 
@@ -349,14 +348,14 @@ def test_rows_are_read_by_their_bytes_and_each_goes_once_in_order(box: Outbox, m
     box.put(sales(30))
     [(most,)] = box.log.rows("SELECT max(octet_length(payload)) FROM onlyonce.outbox")
     read: list[int] = []
-    next_rows = outbox.next_rows
+    next_rows = OutboxRows.next_rows
 
     def measured(*given: Any, **named: Any) -> Any:
         found = next_rows(*given, **named)
         read.append(sum(len(row.payload) for row, _ in found))
         return found
 
-    monkeypatch.setattr(outbox, "next_rows", measured)
+    monkeypatch.setattr(OutboxRows, "next_rows", measured)
     with Endpoint() as endpoint:
         for bound in (4 * most, 1):
             monkeypatch.setattr(outbox, "BYTES_AT_ONCE", bound)
@@ -427,7 +426,7 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
 
     gone = []
     for days in (32, 30, 30):
-        gone.append(run(box.log.database, partial(retention.remove_delivered, keep_days=days)))
+        gone.append(Retention(box.log.database).remove_delivered(days))
 
     assert gone == [0, 2, 0]
     assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])

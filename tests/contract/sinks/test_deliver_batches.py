@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.sinks import outbox
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.model.errors import Refused
 from onlyonce.sinks.outbox import webhook
 from tests.contract.outboxes import Outbox, ids, run_process, sales
@@ -198,13 +198,13 @@ def test_two_statements_for_a_wave_of_requests(box: Outbox, monkeypatch: pytest.
     """However many rows they have; a killed wave leaves no more than those of the requests under way."""
     box.put(sales(100), key=None)
     waves: list[int] = []
-    begin = outbox.begin
+    begin = OutboxRows.begin
 
-    def counted(database: Any, deliverer: Any, rows: Any) -> set[int]:
+    def counted(log: Any, deliverer: Any, rows: Any) -> set[int]:
         waves.append(len(rows))
-        return begin(database, deliverer, rows)
+        return begin(log, deliverer, rows)
 
-    monkeypatch.setattr(outbox, "begin", counted)
+    monkeypatch.setattr(OutboxRows, "begin", counted)
     with EventsEndpoint() as endpoint:
         box.deliver(hook(endpoint, keys=(), at_once=8, batch=5, timeout=timedelta(seconds=20)))
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
+from onlyonce.commitlog.sinks.outbox import OutboxRows
 from onlyonce.declare.pipeline import BigQuery
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sinks.outbox import bigquery
@@ -100,7 +99,7 @@ def test_a_row_that_the_server_rejects_is_invalid_with_its_reason_and_keeps_no_o
         before = len(server.requests)
         send(box, server, monkeypatch)
         assert len(server.requests) == before
-        run(box.log.database, lambda conn: outbox.retry_dead(conn, "shop", ["rows"]))
+        OutboxRows(box.log.database).retry_dead("shop", ["rows"])
         send(box, server, monkeypatch)
 
     assert server.ids() == ids(rows) - Counter([rows[3]["id"], rows[50]["id"]])

@@ -14,8 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
-from onlyonce.database.connect import run
+from onlyonce.commitlog.batches import Batches
 from onlyonce.database.formats import make_home
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.failpoints import FailPoint
@@ -71,7 +70,7 @@ def test_closed_dates_are_compacted_and_no_row_changes(table: Path) -> None:
     assert [files(table, day) for day in DAYS] == [1, 1, 4]
     assert rows(table) == before
     assert DeltaTable(str(table)).transaction_version("shop/per_shop/1/per_shop") == 11
-    assert (first["dates"], second["dates"]) == (2, 0)
+    assert (first.dates, second.dates) == (2, 0)
     assert not any(
         "OPTIMIZE" in entry["operation"] for entry in DeltaTable(str(table)).history() if entry["version"] > version
     )
@@ -81,7 +80,7 @@ def test_closed_dates_are_compacted_and_no_row_changes(table: Path) -> None:
 def test_nothing_is_compacted_before_a_date_is_closed(table: Path, closed: date | None) -> None:
     """And a look alone changes nothing at all."""
     version = DeltaTable(str(table)).version()
-    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=True)["dates"] == 2
+    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=True).dates == 2
     assert DeltaTable(str(table)).version() == version
 
     maintain.maintain(table, closed, WEEK, dry_run=False)
@@ -92,10 +91,10 @@ def test_a_reader_that_began_before_keeps_its_files(table: Path) -> None:
     """The files that were replaced stay for the retention: an older version is read as it was; past it they go."""
     version, before = DeltaTable(str(table)).version(), rows(table)
 
-    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=False)["removed"] == 0
+    assert maintain.maintain(table, DAYS[2], WEEK, dry_run=False).removed == 0
     assert rows(table, version) == before
 
-    assert maintain.maintain(table, DAYS[2], 0, dry_run=False)["removed"] == 8
+    assert maintain.maintain(table, DAYS[2], 0, dry_run=False).removed == 8
     assert rows(table) == before
     with pytest.raises(Exception, match=r"(?i)not found|no such file"):
         rows(table, version)
@@ -157,7 +156,7 @@ def test_files_stay_longer_than_whatever_is_under_way(log: Log, monkeypatch: pyt
     monkeypatch.setenv("ONLYONCE_VACUUM_HOURS", "24")
     assert maintain.keep_hours(log.database) == settings.vacuum_hours() == 24
     driver = log.start("shop", "per_shop")
-    run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    Batches(log.database).begin(driver, "shop", plan_of(driver), None)
     log.rows("UPDATE onlyonce_private.batches SET begun_at = clock_timestamp() - interval '10 days'")
 
     assert maintain.keep_hours(log.database) >= 240
@@ -168,7 +167,7 @@ def test_a_date_is_closed_when_the_stream_has_written_all_its_windows(shop: Shop
     output = shop.pipeline.output("per_shop")
 
     def closed() -> date | None:
-        return run(shop.log.database, lambda conn: maintain.closed_before(conn, shop.pipeline, output))
+        return maintain.closed_before(shop.log.database, shop.pipeline, output)
 
     assert closed() is None
     shop.receive(("a", at(0)), ("b", at(60 * 30)))

@@ -16,7 +16,7 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import text
 
 from onlyonce.commitlog import authorities
-from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.database import connect
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import MySQL, Output
@@ -355,7 +355,7 @@ def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
 
     def hold() -> None:
         with connect.transaction(session) as holding:
-            check_epoch(holding, there.driver.lineage, there.driver.epoch)
+            Lineages(holding).check_epoch(there.driver.lineage, there.driver.epoch)
             authorities.adopt(there.log.database, newer, VARIABLE)
             holding.execute(text("SELECT 1"))
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.operate import dropping
+from onlyonce.commitlog.operate.dropping import Drops
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import InvariantBroken, Refused
@@ -161,11 +161,11 @@ def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_drop
     log.rows("CREATE TABLE results.customers_deleted (key text)")
     with pytest.raises(Refused, match=r"there is a table results\.customers_deleted, which is not the platform's"):
         Table(log)
-    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    Drops(log.database).drop_table(SINK.table)
     assert log.rows("SELECT count(*) FROM results.customers_deleted") == [(0,)]
     log.rows("DROP TABLE results.customers_deleted")
     Table(log)
-    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    Drops(log.database).drop_table(SINK.table)
     assert log.rows("SELECT count(*) FROM pg_tables WHERE schemaname = 'results'") == [(0,)]
 
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate import dropping
-from onlyonce.database.connect import Database, run, transaction
+from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.database.connect import Database, transaction
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -115,7 +115,7 @@ def test_names_that_postgresql_would_cut_are_tables_of_their_own(log: Log) -> No
     for left, suffix in ((4, "@2"), (2, ""), (0, "@1")):
         place = Place(f"postgres::results.{name}{suffix}").where
         with transaction(Database(log.url, "drop")) as connection:
-            dropping.drop_table(connection, place)
+            Drops(connection).drop_table(place)
         assert len(tables(log)) == left
 
 
@@ -126,7 +126,7 @@ def test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped(log: Log
         "results.sums_by_window VALUES ('a')"
     )
     prepared(log, "sums", "skip")
-    run(log.database, lambda conn: dropping.drop_table(conn, "results.sums"))
+    Drops(log.database).drop_table("results.sums")
     assert tables(log) == {"sums_by_window"}
     with pytest.raises(Refused, match=r"results\.sums_by_window, which is not the platform's"):
         prepared(log, "sums", "correct")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.commitlog.operate import erasures
-from onlyonce.database.connect import run
+from onlyonce.commitlog.operate.erasures import Erasures
 from onlyonce.declare.pipeline import Postgres
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.mentions import Mentions
@@ -80,7 +79,7 @@ def test_no_statistics_are_kept_of_values_in_own_tables(log: Log, table: str) ->
     )  # fmt: skip
     log.rows(f"ANALYZE onlyonce_private.{table}")
 
-    kept = run(log.database, lambda conn: erasures.statistics(conn, "onlyonce_private", table))
+    kept = Erasures(log.database).statistics("onlyonce_private", table)
 
     assert "instance" in dict(kept)
     assert WHO not in str(kept)

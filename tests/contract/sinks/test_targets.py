@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities
+from onlyonce.commitlog.authorities import Authorities
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
@@ -321,7 +322,7 @@ def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_pa
     """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one
     a repetition."""
     ids = [
-        stored_names.result_transaction(run(log.database, authorities.identity), "shop/per_shop/1", "per_shop")
+        stored_names.result_transaction(Authorities(log.database).identity(), "shop/per_shop/1", "per_shop")
         for log in (platform, later)
     ]
     mine = CommitProperties(app_transactions=[Transaction(ids[0], 7)])

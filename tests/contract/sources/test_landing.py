@@ -18,8 +18,8 @@ import pytest
 
 from docs.generate import specification
 from onlyonce import settings
-from onlyonce.catalog import collector
-from onlyonce.commitlog import subscriptions
+from onlyonce.catalog.collector import Collector
+from onlyonce.commitlog.subscriptions import Subscriptions
 from onlyonce.database.connect import run
 from onlyonce.database.formats import make_home
 from onlyonce.local.feed import deliver, publish
@@ -387,11 +387,11 @@ def test_a_message_is_settled_in_every_file_that_has_it(log: Log) -> None:
 
     def work(connection: Any) -> None:
         for name, pipeline in ((one, "sales"), (other, "orders")):
-            subscriptions.register(connection, name, pipeline)
+            Subscriptions(connection).register(name, pipeline)
         for path, name, ids in (("a", one, "123"), ("b", one, "34"), ("c", one, "5"), ("d", other, "34")):
             pipeline = "sales" if name == one else "orders"
-            subscriptions.note(connection, path, name, pipeline, 0, list(ids), timedelta(days=7))
-        subscriptions.settle(connection, one, ["3", "4"])
+            Subscriptions(connection).note(path, name, pipeline, 0, list(ids), timedelta(days=7))
+        Subscriptions(connection).settle(one, ["3", "4"])
 
     run(log.database, work)
     left = log.multiset("SELECT path, unnest(message_ids) FROM onlyonce_private.unacknowledged")
@@ -408,4 +408,4 @@ def batches(stream: Receive, *buckets: int) -> None:
 
 def floor(log: Log, horizon: int) -> int:
     """The floor of the pipeline after a look of the collection."""
-    return run(log.database, lambda conn: collector.raise_floor(conn, "sales", horizon))[1]
+    return Collector(log.database).raise_floor("sales", horizon)[1]

@@ -6,7 +6,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
+from onlyonce.commitlog.batches import Received
 from onlyonce.database.formats import make_home
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.receive import events
@@ -158,10 +158,10 @@ def test_the_kept_rows_of_batches_are_counted_by_the_files_of_their_commits(tmp_
     schema = pa.schema([("oo_kind", pa.string()), ("n", pa.int64())])
     write_deltalake(path, schema.empty_table(), partition_by=["oo_kind"])
 
-    def batch(version: int, kind: str, files: list[list[int]]) -> SimpleNamespace:
+    def batch(version: int, kind: str, files: list[list[int]]) -> Received:
         rows = [[{"n": n} for n in file] for file in files]
         held = own_tables.append_rows(rows, path, commit(version), {"oo_kind": kind})
-        return SimpleNamespace(delta_version=held)
+        return Received("shop/receive/1", version, sum(map(len, files)), held, compacted=False)
 
     first, invalid = batch(0, "kept", [[1, 2, 3], [4]]), batch(1, "invalid", [[5]])
     later = batch(2, "kept", [[6, 7]])

@@ -28,10 +28,10 @@ import pyspark
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Lineages
 from onlyonce.context.query import OnBatch, Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
@@ -92,7 +92,7 @@ def main(play: Play) -> None:
     os.environ["ONLYONCE_HOME"], os.environ["ONLYONCE_DATABASE_URL"] = play.home, play.url
     pipeline = declared.declare(play.name, list(play.kinds), play.suffix, play.mode)
     database = Database(play.url)
-    run(database, lambda conn: lineages.add_instance(conn, play.name, play.name))
+    Lineages(database).add_instance(play.name, play.name)
     passing("start-instance")
     session: Any = frames.Session()
     context = RunContext(session, pipeline, play.name, f"run {os.getpid()}", database)
@@ -151,7 +151,7 @@ def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: A
             return _loop(query, source, end, on_batch)
         except FileExistsError:
             # Another driver wrote into the checkpoint: as the product, on as long as our epoch is the highest.
-            run(query.database, lambda conn: lineages.check_epoch(conn, query.lineage, query.driver.epoch))
+            Lineages(query.database).check_epoch(query.lineage, query.driver.epoch)
 
 
 def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> None:

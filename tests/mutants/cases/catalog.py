@@ -13,7 +13,7 @@ MUTANTS = (
         "chunk-by-its-key",
         "a worker knows a chunk by its key and its number of ids, not by what it holds",
         "onlyonce/catalog/chunks.py",
-        Replace("visible", "r.ids_hash", "None"),
+        Replace("Chunks.visible", "r.ids_hash", "None"),
         Replace("Chunk.of", "ids_hash(packed)", "None"),
         tests=("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
     ),
@@ -62,7 +62,7 @@ MUTANTS = (
         "dropped-bucket-stays-listed",
         "a bucket that goes whole leaves its chunks in the list",
         "onlyonce/catalog/collector.py",
-        Delete("drop", 'do(connection, "collect", "unlist", instance=instance, bucket=gone.bucket)'),
+        Delete("Collector.drop", 'do(self.connection, "collect", "unlist", instance=instance, bucket=gone.bucket)'),
         tests=(
             "tests/contract/operate/test_collect.py::test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it",
         ),

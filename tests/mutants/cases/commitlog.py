@@ -24,27 +24,26 @@ MUTANTS = (
         "a unit is looked for first and inserted at the end, instead of claimed first",
         "onlyonce/commitlog/units.py",
         Replace(
-            "claim",
+            "Units.claim",
             """
             ours = do(
-                connection, "units", "claim",
+                self.connection, "units", "claim",
                 unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
         """,
             """
-            claim.__dict__[str(unit)] = wanted
-            ours = find(connection, unit) is None
+            Units.claim.__dict__[str(unit)] = wanted
+            ours = self.find(unit) is None
         """,
         ),
         Replace(
-            "fill",
-            'fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", '
-            '"largest"))',
+            "Units.fill",
+            'fates: dict[str, Any] = dict.fromkeys((*FATES, "largest"))',
             """
-            wanted = claim.__dict__[str(unit)]
+            wanted = Units.claim.__dict__[str(unit)]
             do(
-                connection, "units", "claim",
+                self.connection, "units", "claim",
                 unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
@@ -60,7 +59,7 @@ MUTANTS = (
         "no-epoch-check",
         "a commit does not check the epoch",
         "onlyonce/commitlog/lineages.py",
-        Replace("check_epoch", "not rows or rows[0].epoch != epoch", "not rows"),
+        Replace("Lineages.check_epoch", "not rows or rows[0].epoch != epoch", "not rows"),
         tests=(EPOCHS + "test_a_driver_that_was_overtaken_claims_nothing", ZOMBIES),
     ),
     Mutant(
@@ -68,8 +67,8 @@ MUTANTS = (
         "a bump does not end the sessions of older drivers: a stalled one blocks it",
         "onlyonce/commitlog/lineages.py",
         Delete(
-            "bump",
-            'ask(connection, "lineages", "end_older_sessions", name_prefix=stored_names.driver_session(lineage.number, "%"), below=None)',
+            "Lineages.bump",
+            'ask(self.connection, "lineages", "end_older_sessions", name_prefix=stored_names.driver_session(lineage.number, "%"), below=None)',
         ),
         tests=(EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
     ),
@@ -77,21 +76,26 @@ MUTANTS = (
         "mysql-zombie-lives-on",
         "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
         "onlyonce/commitlog/lineages.py",
-        Delete("_end_older_sessions", "mysql.end_older_sessions(connection, driver.number, driver.epoch)"),
+        Delete(
+            "Lineages._end_older_sessions", "mysql.end_older_sessions(self.connection, driver.number, driver.epoch)"
+        ),
         tests=(MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
     ),
     Mutant(
         "refused-in-two-steps",
         "that a batch refuses a record is committed before its units are taken back",
         "onlyonce/commitlog/failures.py",
-        Delete("withdraw", 'do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)'),
+        Delete(
+            "FailedAttempts.withdraw",
+            'do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)',
+        ),
         Replace(
-            "refuse",
-            'do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)',
+            "FailedAttempts.refuse",
+            'do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)',
             """
-            do(connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
-            connection.exec_driver_sql("COMMIT; BEGIN")
-            do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
+            do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+            self.connection.exec_driver_sql("COMMIT; BEGIN")
+            do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
         """,
         ),
         tests=(
@@ -110,7 +114,7 @@ MUTANTS = (
         "a replay is cut into the partitions that its batch would have now",
         "onlyonce/commitlog/batches.py",
         Replace(
-            "begin",
+            "Batches.begin",
             "check_lookups(there.plan, plan)",
             """
             check_lookups(there.plan, plan)
@@ -124,8 +128,8 @@ MUTANTS = (
         "an attempt that goes on does not count again what an earlier one has counted",
         "onlyonce/commitlog/operate/removals.py",
         Delete(
-            "count",
-            'do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, '
+            "Removals.count",
+            'do_rows(self.connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, '
             "number=removal.number)",
         ),
         tests=(
@@ -136,7 +140,7 @@ MUTANTS = (
         "erasure-of-another",
         "the erasure of one condition is finished by the command for another",
         "onlyonce/commitlog/operate/erasures.py",
-        Replace("begun", "condition.fingerprint(row.salt) != row.fingerprint", "not row.fingerprint"),
+        Replace("Erasures.begun", "condition.fingerprint(row.salt) != row.fingerprint", "not row.fingerprint"),
         tests=(
             "tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",
         ),
@@ -145,22 +149,22 @@ MUTANTS = (
         "missing-units",
         "a batch ends without all its units",
         "onlyonce/commitlog/units.py",
-        Never("expect", "there != set(range(partitions))"),
+        Never("expect", "found != set(range(partitions))"),
         tests=(BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
     ),
     Mutant(
         "deliverer-unfenced",
         "a deliverer that was overtaken goes on",
         "onlyonce/commitlog/sinks/outbox.py",
-        Delete("begin.work", "check_epoch(connection, deliverer.name, deliverer.epoch)"),
-        Delete("record.work", "check_epoch(connection, deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.begin", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.record", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
     ),
     Mutant(
         "one-authority-asked",
         "a new life and a changed declaration ask the platform's log alone for units",
         "onlyonce/commitlog/authorities.py",
-        Replace("units_elsewhere", "look(connection, driver.lineage, batch_id)", "[]"),
+        Replace("Authorities.units_elsewhere", "self.look(driver.lineage, batch_id)", "[]"),
         tests=(
             AUTHORITIES + "test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
             AUTHORITIES + "test_a_changed_declaration_does_not_begin_a_batch_anew_that_has_units_in_the_sinks_database",
@@ -170,7 +174,7 @@ MUTANTS = (
         "one-authority-fenced",
         "an epoch is raised in the platform's database alone",
         "onlyonce/commitlog/authorities.py",
-        Replace("fence", "remembered(connection, [driver.lineage])", "[]"),
+        Replace("Authorities.fence", "self.remembered([driver.lineage])", "[]"),
         tests=(
             AUTHORITIES + "test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided",
             AUTHORITIES + "test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write",
@@ -181,9 +185,9 @@ MUTANTS = (
         "a sink's own database lets two platforms write under one name",
         "onlyonce/commitlog/authorities.py",
         Replace(
-            "_tell",
-            'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
-            'str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) == ""',
+            "Authorities._tell",
+            'str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
+            'str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) == ""',
         ),
         tests=(
             AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",
@@ -193,12 +197,12 @@ MUTANTS = (
         "remembered-too-late",
         "the log learns of a sink's own database after its first epoch is told there",
         "onlyonce/commitlog/authorities.py",
-        Replace("adopt", "run(platform, remember)", "run(platform, identity)"),
+        Replace("adopt", "run(platform, remember)", "Authorities(platform).identity()"),
         Replace(
             "adopt",
-            "run(there, lambda conn: _tell(conn, driver, authority, ours))",
+            "Authorities(there)._tell(driver, authority, ours)",
             """
-            run(there, lambda conn: _tell(conn, driver, authority, ours))
+            Authorities(there)._tell(driver, authority, ours)
             run(platform, remember)
         """,
         ),
@@ -208,7 +212,7 @@ MUTANTS = (
         "folded-by-the-hour",
         "late rows of a session ask for the start of their hour, not for where in it they are",
         "onlyonce/commitlog/outputs/backfills.py",
-        Always("late_windows", "row.late_from is None"),
+        Always("Backfills.late_windows", "row.late_from is None"),
         tests=(
             "tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",
         ),
@@ -218,8 +222,8 @@ MUTANTS = (
         "a backfill leaves what was rejected of its windows before",
         "onlyonce/commitlog/outputs/rejections.py",
         Delete(
-            "replace",
-            'do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, '
+            "Rejections.replace",
+            'do(self.connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, '
             "window_to=stop)",
         ),
         tests=(REJECTIONS + "test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows",),

@@ -168,4 +168,22 @@ MUTANTS = (
             "tests/contract/database/test_task_sessions.py::test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may",
         ),
     ),
+    Mutant(
+        "part-commits-by-itself",
+        "a method of the log commits what it has done, also as a part of another transaction",
+        "onlyonce/database/transactions.py",
+        Replace(
+            "one_transaction.whole",
+            "return work(self, *args, **kwargs)",
+            """
+            done = work(self, *args, **kwargs)
+            self.scope.exec_driver_sql("COMMIT; BEGIN")
+            return done
+        """,
+        ),
+        tests=(
+            "tests/contract/database/test_transactions.py::test_all_that_a_method_has_done_is_committed_or_nothing",
+            "tests/contract/database/test_transactions.py::test_methods_in_an_open_transaction_are_committed_with_it",
+        ),
+    ),
 )

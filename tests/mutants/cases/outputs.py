@@ -419,11 +419,11 @@ MUTANTS = (
     Mutant(
         "own-rows-taken-out",
         "each start of a life from the start takes its own rows out again",
-        "onlyonce/outputs/stateful/anew.py",
+        "onlyonce/commitlog/lineages.py",
         Replace(
-            "_has_begun.ask",
-            "lineages.last_batches(connection, query.lineage)[0] is not None",
-            "False and lineages.last_batches(connection, query.lineage)",
+            "Lineages.has_begun",
+            "self.last_batches(driver.lineage)[0] is not None",
+            "False and bool(self.last_batches(driver.lineage))",
         ),
         tests=(
             "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",

@@ -37,10 +37,10 @@ MUTANTS = (
         Replace(
             "_commit",
             """
-            if run(work.database, write):
+            if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
                 catalog_lookup.remember(work.database, place, stored, filtered)
         """,
-            "return run(work.database, write)",
+            "return Units(work.database).commit_received(wanted, content, counts, chunk, tally.took)",
         ),
         tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),
@@ -139,7 +139,7 @@ MUTANTS = (
         "merge-unfenced",
         "a driver that was superseded merges chunks",
         "onlyonce/receive/merge_as_it_grows.py",
-        Delete("_merge_one", "check_epoch(connection, driver.lineage, driver.epoch)"),
+        Delete("merge", "lineages.check_epoch(driver.lineage, driver.epoch)"),
         tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
@@ -159,26 +159,26 @@ MUTANTS = (
             "_close",
             """
             with context.receiving:
-                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
                 commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()
         """,
             """
             if True:
-                number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
                 commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
+                Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()

@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "rows-written-by-each-life",
         "a new life reads the rows of open windows again that were written as they came",
-        "onlyonce/run/lineage.py",
-        Never("start_from", "last.stateless"),
+        "onlyonce/commitlog/new_lives.py",
+        Never("NewLives.begins_at", "last.stateless"),
         tests=(
             "tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",
         ),
@@ -280,9 +280,8 @@ MUTANTS = (
         "onlyonce/run/upstream.py",
         Replace(
             "await_written",
-            "not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, before, upto))",
-            "False and not run(context.database, lambda conn, before=before: _has_written(conn, context.instance, "
-            "before, upto))",
+            "not _has_written(context.database, context.instance, before, upto)",
+            "False and not _has_written(context.database, context.instance, before, upto)",
         ),
         tests=(
             "tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",

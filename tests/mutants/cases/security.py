@@ -148,7 +148,7 @@ MUTANTS = (
         "security-4-new-incarnation-unclosed",
         "a new incarnation that has not run counts as one that has closed no window, so it holds up the next erasure",
         "onlyonce/commitlog/outputs/backfills.py",
-        Always("reach", "ANEW in start"),
+        Always("Backfills.reach", "ANEW in start"),
         tests=(f"{FORGET}test_a_new_incarnation_that_has_not_run_holds_up_no_erasure",),
     ),
     Mutant(
@@ -478,7 +478,7 @@ MUTANTS = (
         "security-4-statements-unsearched",
         "the search of an erasure passes over the statements that PostgreSQL counts",
         "onlyonce/operate/erase/stored_rows.py",
-        Replace("found", "sum(map(mentions.in_string, run(database, erasures.statements)))", "0"),
+        Replace("found", "sum(map(mentions.in_string, Erasures(database).statements()))", "0"),
         tests=("tests/contract/operate/test_erased_places.py::test_statements_that_postgresql_counts_are_searched",),
     ),
     Mutant(
@@ -890,14 +890,14 @@ MUTANTS = (
         "security-3-reasons-of-releases",
         "the log of releases keeps reasons, which may quote records that were erased",
         "onlyonce/commitlog/outputs/releases.py",
-        Delete("end", 'do(connection, "release", "hash_reasons", release_no=release.number)'),
+        Delete("Releases.end", 'do(self.connection, "release", "hash_reasons", release_no=release.number)'),
         tests=("tests/contract/outputs/test_release.py::test_a_release_that_has_ended_keeps_no_reason",),
     ),
     Mutant(
         "security-3-errors-of-batches",
         "an erasure leaves errors of batches that quote the record",
         "onlyonce/operate/erase/forget.py",
-        Delete("_erase", "run(database, lambda conn: erasures.forget_failures(conn, instance))"),
+        Delete("_erase", "Erasures(database).forget_failures(instance)"),
         tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go_or_are_named_with_their_end",),
     ),
     Mutant(

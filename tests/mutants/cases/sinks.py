@@ -352,7 +352,7 @@ MUTANTS = (
         "outputs-11-table-of-a-team",
         "a drop removes a table because of its name alone",
         "onlyonce/commitlog/operate/dropping.py",
-        Always("drop_table", "note_of(connection, schema, beside) == note"),
+        Always("Drops.drop_table", "self.note_of(schema, beside) == note"),
         tests=(
             "tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",
         ),
@@ -705,8 +705,8 @@ MUTANTS = (
     Mutant(
         "nothing-is-nothing",
         "a replay that means no rows adds its units beside one that holds some",
-        "onlyonce/sinks/postgres/pinned.py",
-        Delete("commit_nothing.work", "compare(unit, found, nothing)"),
+        "onlyonce/commitlog/units.py",
+        Delete("Units.commit_nothing", "compare(unit, found, nothing)"),
         tests=(
             "tests/contract/commitlog/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",
         ),

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 import onlyonce
 from onlyonce import settings
-from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.database import connect
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
@@ -185,7 +185,7 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
 def by_the_log(told: Story, declared: Declared) -> int | None:
     """Up to where the windows of an output without a watermark are closed."""
     reach = connect.run(
-        connect.Database(settings.database_url()), lambda conn: backfills.reach(conn, told.name, declared.name)
+        connect.Database(settings.database_url()), lambda conn: Backfills(conn).reach(told.name, declared.name)
     )
     return reach.closed_until(pipelines.pipeline(told).output(declared.name))
 

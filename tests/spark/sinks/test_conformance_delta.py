@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -66,7 +66,7 @@ class DeltaAppend(OfLog):
         """As `outputs` does it: begin, measure, write, end."""
         session = self.driver.session(self.log.database)
         plan = plan_of(self.driver, batch, partitions=PARTITIONS, mode=self.mode)
-        begun = run(session, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        begun = Batches(session).begin(self.driver, "shop", plan, None)
         found = results.measured(self._frame(rows, cut))
         writer = self._writer()
         writer.write(begun, found.rows, found.content)
@@ -75,7 +75,7 @@ class DeltaAppend(OfLog):
             writer.end(connection, begun)
             if begun.committed:
                 return
-            batches.end(connection, self.driver, begun, Outcome(in_time=0, late=0))
+            Batches(connection).end(self.driver, begun, Outcome(in_time=0, late=0))
 
         run(session, end)
 

@@ -70,7 +70,7 @@ def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkS
         assert rewriting.rewrite(path, files, "rewritten", 1, lambda rows: rows.sort_by("k"))
 
     def compact() -> None:
-        assert maintain.maintain(path, date(2026, 2, 1), 0, dry_run=False)["removed"]
+        assert maintain.maintain(path, date(2026, 2, 1), 0, dry_run=False).removed
 
     steps = [
         lambda: put([(k, k, f"v{k}") for k in range(48)]), lambda: put([(100 + k, 24 + k, "é") for k in range(24)]),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -51,13 +51,13 @@ class Table:
         writer = self._writer()
         writer.prepare(frame.schema)
         plan = plan_of(self._driver, self._batch, partitions=1)
-        begun = run(self._log.database, lambda conn: batches.begin(conn, self._driver, "shop", plan, None))
+        begun = Batches(self._log.database).begin(self._driver, "shop", plan, None)
         found = results.measured(frame, self._output.sink)
         writer.write(begun, found.rows, found.content)
 
         def end(connection: Any) -> None:
             writer.end(connection, begun)
-            batches.end(connection, self._driver, begun, Outcome(in_time=0, late=0))
+            Batches(connection).end(self._driver, begun, Outcome(in_time=0, late=0))
 
         run(self._log.database, end)
         self._batch += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.report import Report
 from onlyonce.model.windows import Sliding
 from onlyonce.operate import audit
-from onlyonce.operate.audit import Evidence
+from onlyonce.operate.audit import BegunWork, Evidence, FilesWaiting, NotConserved, OutputAndReceive, SignsOfLife
 
 SHOP = Pipeline(
     name="shop",
@@ -32,40 +33,25 @@ SHOP = Pipeline(
 )
 
 
-def life(quiet_minutes: float = 0, **changed: Any) -> dict[str, Any]:
-    row = {"instance": "shop", "pipeline": "shop", "closed": False, "received": 3, "outputs": ["totals", "trend"]}
-    return row | {"quiet_seconds": quiet_minutes * 60} | changed
+def life(quiet_minutes: float = 0, **changed: Any) -> SignsOfLife:
+    known = SignsOfLife("shop", "shop", quiet_minutes * 60, closed=False, received=3, outputs=["totals", "trend"])
+    return replace(known, **changed)
 
 
-def output(name: str = "totals", **changed: Any) -> dict[str, Any]:
-    row = {
-        "instance": "shop",
-        "pipeline": "shop",
-        "output": name,
-        "lineage": f"shop/{name}/1",
-        "life": 1,
-        "state": "live",
-        "from_kept": False,
-    }
-    reading = {
-        "read_upto": 9,
-        "declarations": 1,
-        "batches_behind": 0,
-        "records_behind": 0,
-        "kept_read": 30,
-        "pairs": 30,
-    }
-    return row | reading | changed
+def output(name: str = "totals", **changed: Any) -> OutputAndReceive:
+    known = OutputAndReceive(
+        "shop", "shop", name, f"shop/{name}/1", 1, "live", 9, from_kept=False, pairs=30, declarations=1,
+        batches_behind=0, records_behind=0, kept_read=30,
+    )  # fmt: skip
+    return replace(known, **changed)
 
 
-def begun() -> dict[str, Any]:
-    when = datetime(2026, 1, 1, tzinfo=UTC)
-    return {"instance": "shop", "lineage": "shop/receive/1", "batch": 3, "epoch": 2, "run_id": "r1", "begun_at": when}
+def begun() -> BegunWork:
+    return BegunWork("shop", "shop/receive/1", 3, 2, "r1", datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def found(grace: int = 15, **seen: list[dict[str, Any]]) -> list[str]:
-    empty: dict[str, list[dict[str, Any]]] = {name: [] for name in Evidence.__dataclass_fields__}
-    return list(audit.findings(Evidence(**(empty | seen)), {"shop": SHOP}, grace))
+def found(grace: int = 15, **seen: list[Any]) -> list[str]:
+    return list(audit.findings(Evidence(**seen), {"shop": SHOP}, grace))
 
 
 def test_a_log_that_agrees_has_no_findings() -> None:
@@ -75,8 +61,7 @@ def test_a_log_that_agrees_has_no_findings() -> None:
 
 
 def test_a_batch_that_does_not_add_up_is_named_at_once() -> None:
-    counts = {"in": 10, "kept": 7, "duplicate": 1, "invalid": 0, "remnant": 0}
-    bad = {"instance": "shop", "stage": "receive", "lineage": "shop/receive/1", "batch": 2, **counts}
+    bad = NotConserved(10, "shop", "receive", "shop/receive/1", 2, 7, 1, 0, 0, None, None, None, "r1")
 
     [line] = found(not_conserved=[bad], signs_of_life=[life(quiet_minutes=0)])
 
@@ -114,7 +99,7 @@ def test_an_output_that_was_taken_out_of_the_declaration_owes_nothing() -> None:
     removed = output("old", batches_behind=2)
 
     assert found(outputs_and_receive=[removed], signs_of_life=[life(quiet_minutes=60)]) == []
-    elsewhere = removed | {"pipeline": "mill"}
+    elsewhere = replace(removed, pipeline="mill")
     assert len(found(outputs_and_receive=[elsewhere], signs_of_life=[life(quiet_minutes=60)])) == 1
 
 
@@ -126,7 +111,7 @@ def test_an_output_that_never_ran_is_named() -> None:
 
 @pytest.mark.parametrize("change", [{"closed": True}, {"received": 0}, {"pipeline": "gone", "instance": "gone"}])
 def test_what_owes_nothing_to_the_declaration_is_left_alone(change: dict[str, Any]) -> None:
-    assert found(signs_of_life=[life(quiet_minutes=60, outputs=None) | change]) == []
+    assert found(signs_of_life=[replace(life(quiet_minutes=60, outputs=None), **change)]) == []
 
 
 @pytest.mark.parametrize("name, pairs", [("totals", 29), ("trend", 30)])
@@ -140,7 +125,7 @@ def test_pairs_without_a_fate_are_named_also_while_work_is_under_way(name: str, 
     "change", [{"life": 2}, {"declarations": 2}, {"declarations": 0}, {"from_kept": True}, {"output": "dropped"}]
 )
 def test_pairs_are_not_compared_where_they_cannot_be(change: dict[str, Any]) -> None:
-    assert found(outputs_and_receive=[output(pairs=7) | change], signs_of_life=[life()]) == []
+    assert found(outputs_and_receive=[replace(output(pairs=7), **change)], signs_of_life=[life()]) == []
 
 
 def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +149,8 @@ def test_the_entry_point_gives_the_report_when_all_is_well(monkeypatch: pytest.M
 @pytest.mark.parametrize("seconds, found", [(3599, 0), (3600, 1)])
 def test_files_that_wait_for_their_names_for_an_hour_are_named(seconds: int, found: int) -> None:
     """The message says what to run; a stream that has just written them is no finding."""
-    waiting = {
-        "instance": "shop",
-        "output": "totals",
-        "files": 30,
-        "since": datetime(2026, 3, 1, tzinfo=UTC),
-        "seconds": seconds,
-    }
-    seen = Evidence([], [], [], [], files_waiting=[waiting])
+    waiting = FilesWaiting("shop", "totals", 30, datetime(2026, 3, 1, tzinfo=UTC), seconds)
+    seen = Evidence(files_waiting=[waiting])
 
     told = list(audit.findings(seen, {"shop": SHOP}, 15))
 

@@ -5,7 +5,6 @@ Below a prefix of a store: `tests/storage/test_object_inbox.py`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ def test_no_folder_below_an_inbox_is_skipped_silently(kind: Any, tmp_path: Path)
     assert skipped == {f"{inbox}/dt=1", f"{inbox}/dt=2"}
     pipeline = replace(SHOP, source=source)
     assert folders.skipped(pipeline) == sorted(skipped)
-    [finding] = findings(Evidence(frozenset(), [], defaultdict(list), skipped={"shop": folders.told(skipped)}), 0)
+    [finding] = findings(Evidence(frozenset(), skipped={"shop": folders.told(skipped)}), 0)
     assert f"{inbox}/dt=1, {inbox}/dt=2" in finding.what
     assert "Files(recursive=True)" in finding.repair.command
 

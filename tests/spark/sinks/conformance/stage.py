@@ -19,10 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onlyonce import failpoints, settings
-from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import Batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Files, Output, Pipeline, Sink
 from onlyonce.outputs import outputs, results
 from onlyonce.outputs.events.replayed import Versions
@@ -85,7 +84,7 @@ class Stage:
         with settings.within({"ONLYONCE_IN_DRIVER_BYTES": WAYS[way]}), failing(point), killing(self.spark, kills):
             writer.prepare(frame.schema)
             plan = plan_of(self.driver, batch, partitions=1)
-            begun = run(session, lambda conn: batches.begin(conn, self.driver, self.name, plan, None))
+            begun = Batches(session).begin(self.driver, self.name, plan, None)
             try:
                 with ExitStack() as held:
                     step = results.Step(pipeline.outputs[0], writer, adds_no_rows=True)

@@ -3,27 +3,35 @@ none."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from onlyonce.model.operate.finding import Finding
+from onlyonce.model.operate.stuck import (
+    GivenUpRows,
+    LostLongRun,
+    OpenSubscription,
+    OutputDown,
+    UndeliveredRows,
+    WaitingFiles,
+    Waits,
+)
 from onlyonce.model.operate.waiting import DAY, HOUR, waiting
 
-Row = dict[str, Any]
-OF: Row = {"pipeline": "shop", "instance": "shop", "output": "mail"}
-ROWS: dict[str, Row] = {
-    "long_runs": OF | {"attempt": 3, "driver": "m:1:a", "run_id": "r", "quiet_seconds": 121.0},
-    "down": OF | {"why": "it is refused"},
-    "files": OF | {"files": 8, "place": "shop/mail", "waiting_seconds": HOUR + 1},
-    "given_up": OF | {"state": "dead", "rows": 2, "unanswered": 0, "answer": "422 no"},
-    "undelivered": OF | {"rows": 5, "quiet_seconds": HOUR + 1, "at_work": False},
-    "subscriptions": {
-        "pipeline": "shop", "subscription": "projects/p/subscriptions/s", "messages": 7,
-        "lapses_at": datetime(2026, 3, 8, 12, tzinfo=UTC), "held_seconds": DAY + 1,
-    },
-}  # fmt: skip
+OF: dict[str, str] = {"pipeline": "shop", "instance": "shop", "output": "mail"}
+ROWS: dict[str, Any] = {
+    "long_runs": LostLongRun("shop", "shop", 3, "m:1:a", "r", 121.0),
+    "down": OutputDown(**OF, why="it is refused"),
+    "files": WaitingFiles(**OF, files=8, place="shop/mail", waiting_seconds=HOUR + 1),
+    "given_up": GivenUpRows(**OF, state="dead", rows=2, unanswered=0, answer="422 no"),
+    "undelivered": UndeliveredRows(**OF, rows=5, quiet_seconds=HOUR + 1, at_work=False),
+    "subscriptions": OpenSubscription(
+        "shop", "projects/p/subscriptions/s", 7, datetime(2026, 3, 8, 12, tzinfo=UTC), DAY + 1
+    ),
+}
 KINDS = {
     "long_runs": "lost long run", "down": "output stands still", "files": "files without final names", "given_up": "dead letters",
     "undelivered": "undelivered rows", "subscriptions": "held catalog",
@@ -32,16 +40,16 @@ KINDS = {
 
 def found(part: str, declared: frozenset[str] = frozenset({"shop"}), drivers: frozenset[str] = frozenset(), **changed: Any) -> list[Finding]:  # fmt: skip
     """The findings of one row, changed."""
-    return list(waiting({part: [ROWS[part] | changed]}, declared, drivers, 120.0))
+    return list(waiting(Waits(**{part: [replace(ROWS[part], **changed)]}), declared, drivers, 120.0))
 
 
 def test_each_is_one_finding_of_its_own_in_full() -> None:
     """With what it means for the data; nothing that waits is lost."""
-    all_of_it = list(waiting({part: [row] for part, row in ROWS.items()}, {"shop"}, set(), 120.0))
+    all_of_it = list(waiting(Waits(**{part: [row] for part, row in ROWS.items()}), {"shop"}, set(), 120.0))
 
     assert [one.kind for one in all_of_it] == list(KINDS.values())
     assert all(all(one.row().values()) for one in all_of_it)
-    assert list(waiting({}, {"shop"}, set(), 120.0)) == []
+    assert list(waiting(Waits(), {"shop"}, set(), 120.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +60,7 @@ def test_each_is_one_finding_of_its_own_in_full() -> None:
         ("subscriptions", {"held_seconds": DAY}),
     ],
 )  # fmt: skip
-def test_what_waits_for_a_short_time_or_is_at_work_is_no_finding(part: str, changed: Row) -> None:
+def test_what_waits_for_a_short_time_or_is_at_work_is_no_finding(part: str, changed: dict[str, Any]) -> None:
     """The task or the schedule that comes for it may just be late."""
     assert [one.kind for one in found(part)] == [KINDS[part]]
     assert found(part, **changed) == []

@@ -1,0 +1,158 @@
+"""Where a new life of a query begins, what its last one has left, and the one transaction that takes its place.
+
+Who calls it: `onlyonce.run.lineage`, and whoever asks where a new life would begin: `plan`, `maintain`, erasures.
+Errors: Refused where the records are gone with which it would begin; Superseded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
+from onlyonce.commitlog.operate.removals import Removals
+from onlyonce.commitlog.units import Unit, Units
+from onlyonce.database.connect import ask, do
+from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.declare.pipeline import unknown
+from onlyonce.model.batch import read_upto
+from onlyonce.model.stored_names import (
+    AFTER_BATCH_NO,
+    BATCH_NO,
+    CLOSED_BY,
+    COUNTED_UPTO,
+    FIRST_WINDOW,
+    RESERVOIR_VERSION,
+    ROWS_FROM,
+    START_VERSION,
+)
+from onlyonce.model.windows import Micros
+
+Start = dict[str, Any]
+"""Where a life begins: what `lineages.start_from` has."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A batch that began and did not commit."""
+
+    batch_id: int
+    source_to: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LeftUnits:
+    """The units that a begun batch has left, in all its databases, and as what its outputs were declared.
+
+    `platform` is the id of the platform's database, which is in the names of transactions in tables.
+    """
+
+    lineage: str
+    units: list[Unit]
+    declared: dict[str, dict[str, str]]
+    platform: UUID | None
+
+
+class NewLives(Transactions):
+    """The change from one life of a query to the next."""
+
+    @one_transaction
+    def old(self, instance: str, query: str) -> Lineage:
+        """The life that is not closed. Raises Refused, with those that there are."""
+        found = Lineages(self.connection).live(instance, query)
+        if found is None:
+            known = [f"{r.instance}/{r.query}" for r in ask(self.connection, "relive", "all_live")]
+            raise unknown("live lineage", f"{instance}/{query}", known)
+        return found
+
+    @one_transaction
+    def begun(self, lineage: str) -> list[Begun]:
+        """The batch that a life has left, if any."""
+        return [Begun(row.batch_id, row.source_to) for row in ask(self.connection, "relive", "begun", lineage=lineage)]
+
+    @one_transaction
+    def left(self, driver: Driver, instance: str, query: str, batch_id: int) -> LeftUnits:
+        """What a begun batch has left, once nobody else can add to it."""
+        there = Units(self.connection).of_batch(driver.lineage, batch_id)
+        there += Authorities(self.connection).units_elsewhere(driver, batch_id)
+        return self._left(driver.lineage, instance, query, batch_id, there)
+
+    @one_transaction
+    def left_so_far(self, lineage: str, instance: str, query: str, batch_id: int) -> LeftUnits:
+        """The same at this moment, without a fence: for who only looks."""
+        there = Units(self.connection).of_batch(lineage, batch_id)
+        there += Authorities(self.connection).look(lineage, batch_id)
+        return self._left(lineage, instance, query, batch_id, there)
+
+    @one_transaction
+    def begins_at(self, instance: str, query: str, lineage: str, asked: Start | None) -> Start | None:
+        """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
+        last = ask(self.connection, "relive", "last_offset", lineage=lineage)[0]
+        # Once windows have changed, those from before the change stay out of every later life too.
+        kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
+        if last.source_to is None:
+            return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
+        version = read_upto(last.source_to)
+        if query == "receive":
+            return {
+                START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
+                AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
+            }
+        opened = ask(self.connection, "relive", "oldest_open", instance=instance, output=query)
+        start = 0 if last.totals else version + 1  # totals are of all that ever came
+        if opened:
+            before = opened[0].source_from
+            first = int((opened[0].start_from or {}).get(START_VERSION, 0))
+            start = read_upto(before) + 1 if before else first
+        closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
+        # What was written in the batch that read it is never read again, unless the new life is to keep state.
+        rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
+        counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
+        return {START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing} | rows_go_on | kept | (asked or {})
+
+    @one_transaction
+    def first(
+        self, instance: str, query: str, begins: Callable[[Micros | None], Start], *, register: bool
+    ) -> Start | None:
+        """Where the first life of a query begins, by the event time from which there is all; None where it has a life.
+
+        `register`: make it.
+        """
+        if Lineages(self.connection).live(instance, query):
+            return None
+        start = begins(Removals(self.connection).kept_from(instance))
+        if register:
+            Removals(self.connection).refuse_life(instance, query, start)
+            Lineages(self.connection).register(instance, query, uuid4(), start)
+        return start
+
+    @one_transaction
+    def begin(self, instance: str, query: str, driver: Driver, asked: Start | None) -> str:
+        """Withdraw what the old life has left, close it and register the new one; gives its lineage.
+
+        The caller has fenced all who could still write for the old one.
+        """
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        for one in self.begun(driver.lineage):
+            self._withdraw(driver, instance, one.batch_id)
+        start = self.begins_at(instance, query, driver.lineage, asked)
+        Removals(self.connection).refuse_life(instance, query, start)
+        Lineages(self.connection).set_state(driver.lineage, "closed")
+        return Lineages(self.connection).register(instance, query, uuid4(), start).lineage
+
+    def _left(self, lineage: str, instance: str, query: str, batch_id: int, there: list[Unit]) -> LeftUnits:
+        rows = ask(
+            self.connection, "relive", "declared", lineage=lineage, batch_id=batch_id, instance=instance, query=query
+        )
+        declared = dict(rows[0].parts.get("outputs", {})) if rows else {}
+        return LeftUnits(lineage, there, declared, Authorities(self.connection).identity())
+
+    def _withdraw(self, driver: Driver, instance: str, batch_id: int) -> None:
+        names = {"lineage": driver.lineage, "batch_id": batch_id}
+        do(self.connection, "relive", "withdraw_chunks", instance=instance, **names)
+        do(self.connection, "relive", "withdraw_files", **names)
+        do(self.connection, "relive", "withdraw_units", **names)
+        do(self.connection, "batches", "forget_begun", **names)

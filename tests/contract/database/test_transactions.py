@@ -1,0 +1,80 @@
+"""A concern's method is one transaction, or a part of the one that is open."""
+
+from __future__ import annotations
+
+import pytest
+
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.database.connect import ask
+from onlyonce.database.transactions import Transactions, one_transaction
+from tests.contract.conftest import Log
+
+
+class Instances(Transactions):
+    """Methods that are put together from others."""
+
+    @one_transaction
+    def add(self, *names: str) -> None:
+        """Each name by a method of another concern; "" ends it."""
+        for name in names:
+            if not name:
+                raise KeyboardInterrupt
+            Lineages(self.connection).add_instance(name, name)
+
+    @one_transaction
+    def level(self) -> str:
+        """The isolation of the transaction."""
+        return str(self.connection.exec_driver_sql("SHOW transaction_isolation").scalar())
+
+    def forgotten(self) -> None:
+        """Ask without a transaction."""
+        ask(self.connection, "collect", "instances")
+
+
+def names(log: Log) -> set[str]:
+    """The instances that are committed."""
+    return {name for (name,) in log.rows("SELECT instance FROM onlyonce_private.pipelines")}
+
+
+def test_all_that_a_method_has_done_is_committed_or_nothing(log: Log) -> None:
+    """Also what methods of other concerns have done within it."""
+    before = names(log)
+    with pytest.raises(KeyboardInterrupt):
+        Instances(log.database).add("one", "two", "")
+    assert names(log) == before
+
+    Instances(log.database).add("one", "two")
+    assert names(log) == before | {"one", "two"}
+
+
+def test_methods_in_an_open_transaction_are_committed_with_it(log: Log) -> None:
+    """Nothing is there before, and nothing where it is rolled back."""
+    before = names(log)
+
+    def killed() -> None:
+        with Instances.once(log.database) as instances:
+            instances.add("one")
+            assert names(log) == before
+            instances.add("")
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
+    assert names(log) == before
+
+    with Instances.once(log.database) as instances:
+        instances.add("one")
+        Instances(instances.scope).add("two")
+    assert names(log) == before | {"one", "two"}
+
+
+def test_methods_at_one_moment_see_one_snapshot(log: Log) -> None:
+    """Not what is committed meanwhile."""
+    with Instances.at_one_moment(log.database) as instances:
+        assert instances.level() == "repeatable read"
+    assert Instances(log.database).level() == "read committed"
+
+
+def test_statements_outside_a_transaction_fail_at_once(log: Log) -> None:
+    """Two of them would be committed apart."""
+    with pytest.raises(AssertionError, match="@one_transaction"):
+        Instances(log.database).forgotten()
